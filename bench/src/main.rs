@@ -1,0 +1,2 @@
+//! `sealog-bench`.
+fn main() {}

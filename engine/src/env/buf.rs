@@ -1,0 +1,151 @@
+//! AlignedBuf: heap memory that direct I/O accepts.
+//!
+//! **Invariants**
+//! - The address is a multiple of [`BLOCK_BYTES`]; the capacity is too.
+//! - Bytes between `len` and the capacity are initialised (zero until written).
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Alignment of buffers, file offsets and write lengths: the physical block of every disk we target.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// A growable byte buffer at a block-aligned address. Shared as `Arc<AlignedBuf>` once filled.
+pub struct AlignedBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+}
+
+// SAFETY: the buffer owns its allocation and hands out references only through `&self`/`&mut self`.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: shared access is read-only.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// An empty buffer that can take `capacity` bytes (rounded up to whole blocks) without growing.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let capacity = round_up(capacity.max(1));
+        let layout = layout(capacity);
+        // SAFETY: the layout has a non-zero size.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let Some(ptr) = NonNull::new(raw) else {
+            handle_alloc_error(layout)
+        };
+        Self {
+            ptr,
+            len: 0,
+            capacity,
+        }
+    }
+
+    /// A buffer of `len` zero bytes.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let mut buf = Self::with_capacity(len);
+        buf.len = len;
+        buf
+    }
+
+    /// A buffer holding a copy of `bytes`.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut buf = Self::with_capacity(bytes.len());
+        buf.extend_from_slice(bytes);
+        buf
+    }
+
+    /// Bytes that fit without growing.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Appends `bytes`, growing (doubling) when they do not fit.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        let end = self.len + bytes.len();
+        // SAFETY: `reserve` made room for `len..end`; source and target cannot overlap, since
+        // `self` is borrowed exclusively.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.ptr.as_ptr().add(self.len),
+                bytes.len(),
+            );
+        }
+        self.len = end;
+    }
+
+    /// Makes room for `more` bytes.
+    pub fn reserve(&mut self, more: usize) {
+        let needed = self.len + more;
+        if needed <= self.capacity {
+            return;
+        }
+        let mut bigger = Self::with_capacity(needed.max(self.capacity * 2));
+        bigger.extend_from_slice(self);
+        *self = bigger;
+    }
+
+    /// Pads with zeros to the next multiple of [`BLOCK_BYTES`].
+    pub fn pad_to_block(&mut self) {
+        self.resize(round_up(self.len));
+    }
+
+    /// Sets the length, filling with zeros when it grows.
+    pub fn resize(&mut self, len: usize) {
+        if len > self.len {
+            self.reserve(len - self.len);
+            let old = self.len;
+            self.len = len;
+            self[old..].fill(0);
+        } else {
+            self.len = len;
+        }
+    }
+
+    /// Forgets the content, keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+/// `n` rounded up to a whole number of blocks.
+pub(crate) const fn round_up(n: usize) -> usize {
+    n.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
+}
+
+fn layout(capacity: usize) -> Layout {
+    Layout::from_size_align(capacity, BLOCK_BYTES).expect("capacity below isize::MAX")
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `with_capacity` with this very layout.
+        unsafe { dealloc(self.ptr.as_ptr(), layout(self.capacity)) }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len <= capacity`, all of it initialised.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AlignedBuf({} of {})", self.len, self.capacity)
+    }
+}

@@ -1,0 +1,5 @@
+//! The engine of Sealog: a durable stream store for one machine, embeddable in any process.
+
+pub mod codec;
+pub mod env;
+pub mod ids;

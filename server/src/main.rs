@@ -1,0 +1,2 @@
+//! `sealog`: the command.
+fn main() {}

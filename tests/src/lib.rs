@@ -1,0 +1,1 @@
+//! Simulator, golden files, crash and tidy tests of Sealog.
