@@ -329,7 +329,7 @@ impl UploadFile {
     }
 
     pub(super) fn part(&mut self, data: &AlignedBuf) -> io::Result<()> {
-        if self.failed || self.len % BLOCK_BYTES as u64 != 0 {
+        if self.failed || !self.len.is_multiple_of(BLOCK_BYTES as u64) {
             let message = "a part after a failed or an unaligned one";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
@@ -364,7 +364,7 @@ impl UploadFile {
         if self.failed {
             return Err(io::Error::other("a part of this upload failed"));
         }
-        if self.len % BLOCK_BYTES as u64 != 0 {
+        if !self.len.is_multiple_of(BLOCK_BYTES as u64) {
             self.file.set_len(self.len)?;
         }
         self.file.sync_all()?;

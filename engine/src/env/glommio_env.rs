@@ -10,7 +10,7 @@
 //! **Not here**: sockets (the server's), the watchdog (`watchdog`), commit methods' insides
 //! (`commit_thread`, `linked_ring`).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fs::File as StdFile;
 use std::future::Future;
 use std::io;
@@ -20,11 +20,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use glommio::io::{DmaFile, OpenOptions};
+use glommio::io::{DmaFile, OpenOptions, PollableFd};
 use glommio::timer::Timer;
 use glommio::{GlommioError, LocalExecutorBuilder, Placement, PoolPlacement};
 
 use super::commit_thread::CommitQueue;
+use super::linked_ring::LinkedRing;
 use super::shards::{CommitMethod, ShardHooks, ShardSeed};
 use super::side_threads::SideThreads;
 use super::unwind::CatchUnwind;
@@ -74,11 +75,18 @@ impl<B: Bucket> GlommioEnv<B> {
         self.inner.shard
     }
 
-    /// Waits until no spawned task is left, or [`DRAIN_MAX`] has passed.
+    /// Waits until no spawned task is left, or [`DRAIN_MAX`] has passed; then, however long it takes,
+    /// until no write or sync is in flight.
     async fn drain(&self) {
         let give_up = sys::monotonic_ns() + DRAIN_MAX.as_nanos() as u64;
         while self.inner.tasks.get() > 0 && sys::monotonic_ns() < give_up {
             Timer::new(Duration::from_millis(1)).await;
+        }
+        while self.inner.disk.transfers.get() > 0 {
+            Timer::new(Duration::from_millis(1)).await;
+        }
+        if let Committer::Linked(ring) = &*self.inner.disk.committer {
+            ring.stop().await;
         }
     }
 }
@@ -212,6 +220,7 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
     let committer = match seed.commit_method {
         CommitMethod::Executor => Committer::Executor,
         CommitMethod::Thread => Committer::Thread(seed.commit_queue),
+        CommitMethod::LinkedRing => Committer::Linked(LinkedCommitter::start()?),
     };
     Ok(GlommioEnv {
         inner: Rc::new(Inner {
@@ -219,6 +228,7 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
             disk: GlommioDisk {
                 committer: Rc::new(committer),
                 chores: seed.chores,
+                transfers: Rc::default(),
             },
             bucket: seed.bucket,
             hooks: seed.hooks,
@@ -231,6 +241,71 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
 enum Committer {
     Executor,
     Thread(CommitQueue),
+    Linked(LinkedCommitter),
+}
+
+/// A linked ring and the task that reaps it.
+struct LinkedCommitter {
+    ring: Rc<RefCell<LinkedRing>>,
+    stop: Rc<Cell<bool>>,
+    reaper: Cell<Option<glommio::Task<()>>>,
+}
+
+impl LinkedCommitter {
+    fn start() -> io::Result<Self> {
+        let ring = LinkedRing::new()?;
+        let event = PollableFd::new(ring.event_fd()?).map_err(into_io)?;
+        let ring = Rc::new(RefCell::new(ring));
+        let stop = Rc::new(Cell::new(false));
+        let (reaped, stopped) = (Rc::clone(&ring), Rc::clone(&stop));
+        let reaper = glommio::spawn_local(async move {
+            while !stopped.get() {
+                if event.readable().await.is_err() {
+                    return;
+                }
+                reaped.borrow_mut().reap();
+            }
+        });
+        Ok(Self {
+            ring,
+            stop,
+            reaper: Cell::new(Some(reaper)),
+        })
+    }
+
+    async fn commit(
+        &self,
+        file: Arc<StdFile>,
+        buf: Arc<AlignedBuf>,
+        offset: u64,
+    ) -> io::Result<()> {
+        let (reply, answer) = flume::bounded(1);
+        self.ring.borrow_mut().commit(file, buf, offset, reply);
+        received(answer.recv_async().await)
+    }
+
+    async fn sync_data(&self, file: Arc<StdFile>) -> io::Result<()> {
+        let (reply, answer) = flume::bounded(1);
+        self.ring.borrow_mut().sync_data(file, reply);
+        received(answer.recv_async().await)
+    }
+
+    /// Waits for everything in flight, then ends the reaper.
+    async fn stop(&self) {
+        while self.ring.borrow().in_flight() > 0 {
+            Timer::new(Duration::from_millis(1)).await;
+        }
+        self.stop.set(true);
+        self.ring.borrow().notify();
+        if let Some(reaper) = self.reaper.take() {
+            reaper.await;
+        }
+    }
+}
+
+/// The answer of an operation that always gives one.
+fn received(answer: Result<io::Result<()>, flume::RecvError>) -> io::Result<()> {
+    answer.unwrap_or_else(|_| Err(io::Error::other("the operation was lost")))
 }
 
 /// The data directory through glommio; operations on names run on a side thread.
@@ -238,6 +313,8 @@ enum Committer {
 pub struct GlommioDisk {
     committer: Rc<Committer>,
     chores: SideThreads,
+    /// Writes on the executor's ring that run.
+    transfers: Rc<Cell<usize>>,
 }
 
 impl GlommioDisk {
@@ -251,6 +328,7 @@ impl GlommioDisk {
                 std: Arc::new(std),
                 committer: Rc::clone(&self.committer),
                 chores: self.chores.clone(),
+                transfers: Rc::clone(&self.transfers),
             }),
         })
     }
@@ -312,9 +390,28 @@ struct OpenFile {
     std: Arc<StdFile>,
     committer: Rc<Committer>,
     chores: SideThreads,
+    /// Writes on the executor's ring that run.
+    transfers: Rc<Cell<usize>>,
 }
 
 impl OpenFile {
+    /// Runs a write to its end even if its caller is dropped, and makes the shard's end wait for it:
+    /// the executor itself would free the memory under a write in flight.
+    async fn to_the_end(
+        &self,
+        work: impl Future<Output = io::Result<()>> + 'static,
+    ) -> io::Result<()> {
+        let running = TaskCount::enter(&self.transfers);
+        let (reply, answer) = flume::bounded(1);
+        glommio::spawn_local(async move {
+            let _running = running;
+            let result = CatchUnwind::new(work).await;
+            let _ = reply.send(result.unwrap_or_else(|message| Err(io::Error::other(message))));
+        })
+        .detach();
+        received(answer.recv_async().await)
+    }
+
     /// Copies into executor memory and writes through the executor's ring.
     async fn ring_write(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
@@ -349,7 +446,10 @@ impl File for GlommioFile {
         check_write(&buf, offset)?;
         // Through the ring whatever the commit method is: a long background write must not stand in
         // front of a group on a commit thread.
-        self.inner.ring_write(&buf, offset).await
+        let file = Rc::clone(&self.inner);
+        self.inner
+            .to_the_end(async move { file.ring_write(&buf, offset).await })
+            .await
     }
 
     async fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
@@ -391,6 +491,7 @@ impl File for GlommioFile {
         match &*self.inner.committer {
             Committer::Executor => self.inner.ring_sync().await,
             Committer::Thread(queue) => queue.sync_data(Arc::clone(&self.inner.std)).await,
+            Committer::Linked(ring) => ring.sync_data(Arc::clone(&self.inner.std)).await,
         }
     }
 
@@ -398,12 +499,17 @@ impl File for GlommioFile {
         check_write(&buf, offset)?;
         match &*self.inner.committer {
             Committer::Executor => {
-                self.inner.ring_write(&buf, offset).await?;
-                self.inner.ring_sync().await
+                let file = Rc::clone(&self.inner);
+                let commit = async move {
+                    file.ring_write(&buf, offset).await?;
+                    file.ring_sync().await
+                };
+                self.inner.to_the_end(commit).await
             }
             Committer::Thread(queue) => {
                 queue.commit(Arc::clone(&self.inner.std), buf, offset).await
             }
+            Committer::Linked(ring) => ring.commit(Arc::clone(&self.inner.std), buf, offset).await,
         }
     }
 
@@ -414,7 +520,8 @@ impl File for GlommioFile {
 }
 
 fn check_write(buf: &AlignedBuf, offset: u64) -> io::Result<()> {
-    let aligned = buf.len() % BLOCK_BYTES == 0 && offset % BLOCK_BYTES as u64 == 0;
+    let aligned =
+        buf.len().is_multiple_of(BLOCK_BYTES) && offset.is_multiple_of(BLOCK_BYTES as u64);
     if aligned && offset <= i64::MAX as u64 - buf.len() as u64 {
         return Ok(());
     }

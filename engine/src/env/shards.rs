@@ -28,6 +28,8 @@ pub enum CommitMethod {
     Executor,
     /// On one of two threads beside the executor.
     Thread,
+    /// As a linked pair on a ring of the shard's own, waited for by the executor.
+    LinkedRing,
 }
 
 /// Who hears of a shard's trouble. Called on the shard's or the watchdog's thread; must not block.
@@ -106,22 +108,17 @@ where
     F: Future<Output = T> + 'static,
     T: Send + 'static,
 {
-    let cpus = if options.pin {
-        usable_cpus()
-    } else {
-        Vec::new()
-    };
-    let pin = cpus.len() >= options.shards;
+    let cpus = cpus_for(options);
     let chores = SideThreads::start("sealog-chores", 1)?;
     let offload = SideThreads::start("sealog-offload", 1)?;
+    let heartbeats: Vec<Arc<Heartbeat>> = (0..options.shards).map(|_| Arc::default()).collect();
     let (ready, made) = flume::unbounded::<io::Result<()>>();
-    let mut starters = Vec::new();
-    let mut threads = Vec::new();
-    let mut heartbeats = Vec::new();
-    for shard in 0..options.shards {
+    let mut waiting = WaitingShards {
+        starters: Vec::new(),
+        threads: Vec::new(),
+    };
+    for (shard, (cpu, heartbeat)) in cpus.into_iter().zip(&heartbeats).enumerate() {
         let commit = CommitThreads::start(shard, COMMIT_THREADS)?;
-        let heartbeat = Arc::new(Heartbeat::default());
-        heartbeats.push(Arc::clone(&heartbeat));
         let seed = ShardSeed {
             shard,
             bucket: bucket.clone(),
@@ -129,33 +126,67 @@ where
             commit_queue: commit.queue(),
             chores: chores.clone(),
             offload: offload.clone(),
-            heartbeat,
+            heartbeat: Arc::clone(heartbeat),
             hooks: options.hooks.clone(),
         };
         let (go, start) = flume::bounded::<()>(1);
-        starters.push(go);
-        let ready = ready.clone();
-        let main = main.clone();
-        let cpu = pin.then(|| cpus[shard]);
-        let thread = std::thread::Builder::new()
-            .name(format!("sealog-shard-{shard}"))
-            .spawn(move || {
-                let result = shard_thread(seed, cpu, &ready, &start, main);
-                commit.join();
-                result
-            })?;
-        threads.push(thread);
+        let (ready, main) = (ready.clone(), main.clone());
+        let run = move || {
+            let result = shard_thread(seed, cpu, &ready, &start, main);
+            commit.join();
+            result
+        };
+        let name = format!("sealog-shard-{shard}");
+        waiting
+            .threads
+            .push(std::thread::Builder::new().name(name).spawn(run)?);
+        waiting.starters.push(go);
     }
+    drop(ready);
     for _ in 0..options.shards {
-        // Dropping the starters on the way out sends the other shards home.
         made.recv()
             .unwrap_or_else(|_| Err(io::Error::other("a shard ended at start")))?;
     }
     watchdog::start(heartbeats, options.stall_limit, options.hooks.clone())?;
-    for go in starters {
-        let _ = go.send(());
+    Ok(waiting.go())
+}
+
+/// Threads whose executors wait for the word; without it they end, and dropping this waits for that.
+struct WaitingShards<T> {
+    starters: Vec<flume::Sender<()>>,
+    threads: Vec<JoinHandle<Option<T>>>,
+}
+
+impl<T> WaitingShards<T> {
+    fn go(mut self) -> Vec<JoinHandle<Option<T>>> {
+        for starter in &self.starters {
+            // A shard that has ended meanwhile shows in its handle.
+            let _ = starter.send(());
+        }
+        std::mem::take(&mut self.threads)
     }
-    Ok(threads)
+}
+
+impl<T> Drop for WaitingShards<T> {
+    fn drop(&mut self) {
+        self.starters.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One entry per shard: the CPU to bind it to. None is bound unless there is one for each.
+fn cpus_for(options: &ShardOptions) -> Vec<Option<usize>> {
+    let cpus = if options.pin {
+        usable_cpus()
+    } else {
+        Vec::new()
+    };
+    if cpus.len() < options.shards {
+        return vec![None; options.shards];
+    }
+    cpus.into_iter().take(options.shards).map(Some).collect()
 }
 
 /// Starts one shard, runs `main` on it and waits: tests, tools, benchmarks.
@@ -235,3 +266,6 @@ fn usable_cpus() -> Vec<usize> {
         .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
