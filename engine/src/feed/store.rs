@@ -47,7 +47,10 @@ impl Feeds {
     /// No feeds.
     #[must_use]
     pub fn new(log: LogId) -> Self {
-        Self { log, ..Self::default() }
+        Self {
+            log,
+            ..Self::default()
+        }
     }
 
     /// The feed named `name`.
@@ -69,7 +72,9 @@ impl Feeds {
     /// Feeds whose name is at or after `from`, in name order.
     pub fn names_from(&self, from: &str) -> impl Iterator<Item = &Feed> {
         let range = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
-        self.by_name.range::<str, _>(range).filter_map(|(_, id)| self.get(*id))
+        self.by_name
+            .range::<str, _>(range)
+            .filter_map(|(_, id)| self.get(*id))
     }
 
     /// All feeds, in id order.
@@ -153,7 +158,9 @@ impl Feeds {
 
     /// Brings the derived sets in line with feed `id`.
     pub(super) fn refresh(&mut self, id: FeedId) {
-        let Some(feed) = self.by_id.get_mut(&id) else { return };
+        let Some(feed) = self.by_id.get_mut(&id) else {
+            return;
+        };
         let needed = feed.needed_from();
         let before = std::mem::replace(&mut feed.needed_cached, needed);
         let sealed = feed.streams.first().is_some_and(super::Stream::is_sealed);
@@ -189,7 +196,13 @@ impl Feeds {
         change: &Change,
         at: Position,
     ) -> Result<(), Misfit> {
-        let Change::FeedCreated { name, keys, exclusive, time_ms } = change else {
+        let Change::FeedCreated {
+            name,
+            keys,
+            exclusive,
+            time_ms,
+        } = change
+        else {
             return Err(Misfit("not a creation".to_owned()));
         };
         let counter = id.0 & ((1 << COUNTER_BITS) - 1);
@@ -202,7 +215,10 @@ impl Feeds {
         self.insert(Feed {
             id,
             name: name.as_str().into(),
-            options: FeedOptions { keys: *keys, exclusive: *exclusive },
+            options: FeedOptions {
+                keys: *keys,
+                exclusive: *exclusive,
+            },
             created_ms: *time_ms,
             epoch: Epoch(0),
             next_sequence: 0,
@@ -228,12 +244,7 @@ impl Feeds {
         self.refresh(id);
     }
 
-    pub(super) fn delete(
-        &mut self,
-        id: FeedId,
-        time_ms: u64,
-        _at: Position,
-    ) -> Result<(), Misfit> {
+    pub(super) fn delete(&mut self, id: FeedId, time_ms: u64, _at: Position) -> Result<(), Misfit> {
         self.mark(id);
         let Some(feed) = self.by_id.remove(&id) else {
             return Err(Misfit(format!("feed id {id} deleted but not there")));
@@ -244,7 +255,13 @@ impl Feeds {
             self.needed.remove(&(offset, id));
         }
         self.ranges -= feed.producers.as_ref().map_or(0, |p| p.ranges());
-        self.doomed.insert(id, Doomed { name: feed.name, time_ms });
+        self.doomed.insert(
+            id,
+            Doomed {
+                name: feed.name,
+                time_ms,
+            },
+        );
         Ok(())
     }
 
