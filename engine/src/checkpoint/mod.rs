@@ -22,6 +22,7 @@ use crate::feed::Feeds;
 use crate::files::{read_whole, write_whole};
 use crate::ids::LogId;
 use crate::wal::Wal;
+use crate::wal::segment::Geometry;
 
 /// Longest root or chunk file that is read back.
 const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -85,7 +86,12 @@ impl<E: Env> Checkpoints<E> {
     }
 
     /// Loads the newest checkpoint that is whole.
-    pub(crate) async fn load(env: E, dir: PathBuf, log: LogId) -> Result<Loaded<E>> {
+    pub(crate) async fn load(
+        env: E,
+        dir: PathBuf,
+        log: LogId,
+        geometry: Geometry,
+    ) -> Result<Loaded<E>> {
         let disk = env.disk();
         let names = disk
             .list(&dir)
@@ -106,7 +112,7 @@ impl<E: Env> Checkpoints<E> {
         let durable_end = roots.iter().map(|root| root.durable_end).max().unwrap_or(0);
         let incarnation = roots.iter().map(|root| root.incarnation).max().unwrap_or(0);
         for root in &roots {
-            match load_chunks(&env, &dir, root).await {
+            match load_chunks(&env, &dir, root, geometry).await {
                 Ok(feeds) => {
                     let chunks = root
                         .chunks
@@ -298,8 +304,13 @@ async fn read_root<E: Env>(env: &E, dir: &Path, number: u64, log: LogId) -> Resu
     Ok(root)
 }
 
-async fn load_chunks<E: Env>(env: &E, dir: &Path, root: &Root) -> Result<Feeds> {
-    let mut feeds = Feeds::new(root.log);
+async fn load_chunks<E: Env>(
+    env: &E,
+    dir: &Path,
+    root: &Root,
+    geometry: Geometry,
+) -> Result<Feeds> {
+    let mut feeds = Feeds::new(root.log, geometry);
     feeds.set_next_counter(root.next_counter);
     for chunk in &root.chunks {
         let path = dir.join(chunk_name(chunk.chunk, chunk.generation));

@@ -421,7 +421,7 @@ impl<E: Env> Packer<E> {
         if !quiet.is_empty() {
             self.share(&quiet, needed, bound).await?;
         }
-        Ok(true)
+        Ok(needed_from(&self.service) > needed)
     }
 
     /// Packs everything of the `quiet` streams between two log offsets into shared packs.

@@ -396,10 +396,6 @@ impl<E: Env> Wal<E> {
         &self.0.params
     }
 
-    pub(crate) fn env(&self) -> &E {
-        &self.0.env
-    }
-
     /// Makes everything accepted durable, writes the clean marker, and stops.
     ///
     /// # Errors
