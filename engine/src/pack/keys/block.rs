@@ -114,7 +114,7 @@ pub fn peek_key_block_bytes(header: &[u8]) -> Result<usize, DecodeError> {
     layout::zero("reserved", &header[20..])?;
     let bytes = layout::u32_at(header, 4)? as usize;
     let bounds = KEY_BLOCK_HEADER_BYTES..=KEY_BLOCK_BYTES_MAX;
-    if !bounds.contains(&bytes) || bytes % layout::ALIGN != 0 {
+    if !bounds.contains(&bytes) || !bytes.is_multiple_of(layout::ALIGN) {
         return Err(invalid("block_bytes", bytes as u64));
     }
     Ok(bytes)
@@ -220,6 +220,8 @@ fn take_entry<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], KeyState), DecodeErro
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn entry(key: &[u8], version: i64) -> KeyEntry {

@@ -144,6 +144,8 @@ impl KeyMerge {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::super::KeyRun;
     use super::super::block::KeyBlockBuilder;
     use super::*;

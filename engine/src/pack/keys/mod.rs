@@ -95,13 +95,15 @@ impl KeyRun {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn state(version: i64, sequence: u64) -> KeyState {
         KeyState {
             version,
             sequence,
-            tombstone: sequence % 2 == 0,
+            tombstone: sequence.is_multiple_of(2),
         }
     }
 
