@@ -12,7 +12,7 @@ mod common;
 use common::{plain, reseal, reseal_sums};
 use sealog_frame::{
     Batch, BatchBuilder, FrameError, FrameLimits, FrameView, MatchSequence, Record, Stamp,
-    seal_sparse, stamp,
+    peek_frame_bytes, seal_sparse, stamp,
 };
 
 const SMALL: FrameLimits = FrameLimits {
@@ -158,13 +158,18 @@ fn default_limits_are_the_documented_ones() {
 }
 
 #[test]
-fn limits_beyond_u32_never_let_a_frame_outgrow_its_length_field() {
-    let limits = FrameLimits {
+fn limits_above_the_formats_own_do_not_count() {
+    let raised = FrameLimits {
+        key_bytes_max: usize::MAX,
         batch_bytes_max: usize::MAX,
         records_max: usize::MAX,
         ..FrameLimits::DEFAULT
     };
-    assert_eq!(limits.frame_bytes_max(), u32::MAX as usize);
+    assert_eq!(raised.frame_bytes_max(), u32::MAX as usize);
+    assert_eq!(raised.lowered(), FrameLimits::DEFAULT);
+    let key = vec![0; 65_537];
+    let refused = BatchBuilder::new(raised).push(&Record::keyed(&key, 0, b""));
+    assert_eq!(refused, Err(large("key", 65_537, 65_536)));
 }
 
 #[test]
@@ -302,6 +307,33 @@ fn every_forbidden_value_is_refused_by_name() {
         reseal_sums(&mut bytes);
         let refused = FrameView::parse(&bytes, &FrameLimits::DEFAULT).unwrap_err();
         assert_eq!(&refused, expected, "offset {at} set to {value:?}");
+    }
+}
+
+#[test]
+fn producer_fields_without_a_producer_are_refused() {
+    for (at, field) in [(88, "producer_epoch"), (96, "producer_sequence")] {
+        let mut bytes = plain(&[b"abc"]).into_bytes();
+        bytes[at] = 6;
+        reseal(&mut bytes);
+        let refused = FrameView::parse(&bytes, &FrameLimits::DEFAULT).unwrap_err();
+        assert_eq!(refused, invalid(field, 6));
+    }
+}
+
+#[test]
+fn views_of_lengths_shorter_than_a_header_are_refused() {
+    for length in [0_u32, 63, 64, 100, 127, 128, 159] {
+        let mut bytes = plain(&[b"abc"]).into_bytes();
+        put(&mut bytes, 8, &length.to_le_bytes());
+        reseal_sums(&mut bytes);
+        let short = invalid("frame_bytes", u64::from(length));
+        assert_eq!(peek_frame_bytes(&bytes), Err(short));
+        assert!(FrameView::split_trusted(&bytes).is_err());
+        bytes.truncate((length as usize).max(64));
+        reseal_sums(&mut bytes);
+        assert!(FrameView::trusted(&bytes).is_err());
+        assert!(FrameView::parse(&bytes, &FrameLimits::DEFAULT).is_err());
     }
 }
 

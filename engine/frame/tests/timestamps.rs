@@ -291,5 +291,27 @@ fn sparse_records_out_of_order_are_refused() {
     records.reverse();
     assert!(seal_sparse(&Stamp::default(), records.clone(), &LIMITS).is_err());
     records[1] = records[0];
-    assert!(seal_sparse(&Stamp::default(), records, &LIMITS).is_err());
+    assert!(seal_sparse(&Stamp::default(), records.clone(), &LIMITS).is_err());
+    records[1].sequence = records[0].sequence + (1 << 32);
+    let expected = FrameError::Invalid {
+        field: "sequence_delta",
+        value: 1 << 32,
+    };
+    assert_eq!(
+        seal_sparse(&Stamp::default(), records, &LIMITS),
+        Err(expected)
+    );
+}
+
+#[test]
+fn sparse_span_outside_its_bounds_is_refused_without_the_columns_too() {
+    for span in [2_u64, (1 << 32) + 1] {
+        let mut bytes = sparse();
+        bytes[56..64].copy_from_slice(&span.to_le_bytes());
+        let expected = FrameError::Invalid {
+            field: "sequence_span",
+            value: span,
+        };
+        assert_eq!(FrameView::trusted(&bytes).unwrap_err(), expected);
+    }
 }
