@@ -9,3 +9,4 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 pub mod sim;
+pub mod tidy;

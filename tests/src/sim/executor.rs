@@ -34,10 +34,14 @@ pub(super) enum Class {
     Bucket,
 }
 
+/// What an event does to the world.
+type Action = Box<dyn FnOnce(&Rc<World>)>;
+type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
+
 /// Something that happens at a point of virtual time.
 pub(super) struct Event {
     pub(super) class: Class,
-    pub(super) action: Box<dyn FnOnce(&Rc<World>)>,
+    pub(super) action: Action,
 }
 
 type ReadyQueue = Arc<Mutex<Vec<TaskId>>>;
@@ -65,7 +69,7 @@ struct Task {
     name: &'static str,
     waker: Arc<TaskWaker>,
     /// `None` for the main future, which lives on the stack of `Sim::run`, and while being polled.
-    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    future: Option<TaskFuture>,
 }
 
 /// Tasks and events of the running process.
@@ -97,11 +101,7 @@ pub(super) enum Turn {
 
 impl Executor {
     /// Adds a task; `None` makes the entry for the main future. It is ready at once.
-    pub(super) fn spawn(
-        &self,
-        name: &'static str,
-        future: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    ) -> TaskId {
+    pub(super) fn spawn(&self, name: &'static str, future: Option<TaskFuture>) -> TaskId {
         let id = self.next_id.get() + 1;
         self.next_id.set(id);
         let waker = Arc::new(TaskWaker {

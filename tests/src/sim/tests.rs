@@ -47,8 +47,7 @@ fn busy(seed: u64) -> Vec<u8> {
             sim.kill()
         };
     }
-    let bytes = sim.trace().bytes().to_vec();
-    bytes
+    sim.trace().bytes().to_vec()
 }
 
 #[test]
