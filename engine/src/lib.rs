@@ -1,5 +1,7 @@
 //! The engine of Sealog: a durable stream store for one machine, embeddable in any process.
 
 pub mod codec;
+pub mod commit;
 pub mod env;
 pub mod ids;
+pub mod pack;

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 mod buf;
 
+pub(crate) use buf::round_up;
 pub use buf::{AlignedBuf, BLOCK_BYTES};
 
 /// Everything the engine needs of its surroundings. Cheap to clone, one per shard.
