@@ -8,5 +8,11 @@
 // Tests panic: that is how they report.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+pub mod history;
+pub mod oracle;
+pub mod scenario;
 pub mod sim;
+pub mod subject;
 pub mod tidy;
+pub mod toy;
+pub mod workload;

@@ -76,7 +76,7 @@ impl Source {
     /// Test code as a whole, by its place.
     #[must_use]
     pub fn is_test_file(&self) -> bool {
-        self.path.ends_with("/tests.rs")
+        self.path.ends_with("tests.rs")
             || self.path.contains("/tests/")
             || self.path.starts_with("tests/")
     }
