@@ -43,11 +43,12 @@ struct Measured {
 }
 
 impl BatchBuilder {
-    /// An empty builder that refuses what is over `limits`.
+    /// An empty builder that refuses what is over `limits`, or over the format's own: a frame beyond those could be
+    /// sent and never read.
     #[must_use]
     pub fn new(limits: FrameLimits) -> Self {
         Self {
-            limits,
+            limits: limits.lowered(),
             ..Self::default()
         }
     }
@@ -147,8 +148,7 @@ impl BatchBuilder {
         sequence: u64,
     ) -> Result<&mut Self, FrameError> {
         valid(!id.is_empty(), "producer_id_bytes", 0_u64)?;
-        let limit = self.limits.producer_id_bytes_max.min(u16::MAX as usize);
-        within("producer_id", id.len(), limit)?;
+        within("producer_id", id.len(), self.limits.producer_id_bytes_max)?;
         self.producer_id.clear();
         self.producer_id.extend_from_slice(id);
         self.producer_epoch = epoch;
@@ -160,15 +160,14 @@ impl BatchBuilder {
     /// Seals what was pushed into a batch, and leaves the builder empty for the next one.
     ///
     /// # Errors
-    /// [`FrameError::Empty`] without records; [`FrameError::TooLarge`] when the producer id made the frame outgrow
-    /// its limit. The builder is as it was before.
+    /// [`FrameError::Empty`] without records. The builder is as it was before.
     pub fn build(&mut self) -> Result<Batch, FrameError> {
         if self.is_empty() {
             return Err(FrameError::Empty);
         }
         let frame_bytes =
             FRAME_HEADER_BYTES + self.producer_id.len() + self.table.len() + self.data.len();
-        within("frame", frame_bytes, self.limits.frame_bytes_max())?;
+        debug_assert!(frame_bytes <= self.limits.frame_bytes_max());
         let header = FrameHeader {
             server: ServerSection {
                 sequence_span: (self.len() as u64).into(),
@@ -228,13 +227,6 @@ impl BatchBuilder {
         let headers_bytes = names_and_values + record.headers.len() * HEADER_PREFIX_BYTES;
         let fingerprint_bytes = record.fingerprint.map_or(0, |_| FINGERPRINT_BYTES);
         let area_bytes = key_bytes + headers_bytes + fingerprint_bytes + record.payload.len();
-        let frame_bytes = FRAME_HEADER_BYTES
-            + self.producer_id.len()
-            + self.table.len()
-            + ENTRY_BYTES
-            + self.data.len()
-            + area_bytes;
-        within("frame", frame_bytes, limits.frame_bytes_max())?;
         Ok(Measured {
             headers_bytes,
             metered_bytes,

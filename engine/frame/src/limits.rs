@@ -37,6 +37,20 @@ impl FrameLimits {
         headers_max: 262_144,
     };
 
+    /// These limits, each lowered to the format's own where it is above it.
+    #[must_use]
+    pub fn lowered(&self) -> Self {
+        let format = Self::DEFAULT;
+        Self {
+            record_bytes_max: self.record_bytes_max.min(format.record_bytes_max),
+            key_bytes_max: self.key_bytes_max.min(format.key_bytes_max),
+            batch_bytes_max: self.batch_bytes_max.min(format.batch_bytes_max),
+            records_max: self.records_max.min(format.records_max),
+            producer_id_bytes_max: self.producer_id_bytes_max.min(format.producer_id_bytes_max),
+            headers_max: self.headers_max.min(format.headers_max),
+        }
+    }
+
     /// The most bytes a whole frame can have: what a receiver may have to reserve.
     #[must_use]
     pub const fn frame_bytes_max(&self) -> usize {
@@ -65,6 +79,7 @@ impl Default for FrameLimits {
 
 const _: () = {
     let limits = FrameLimits::DEFAULT;
+    // So every length within a built frame fits in the u32 fields without a check of its own.
     assert!(limits.frame_bytes_max() < 32 << 20);
     assert!(limits.key_bytes_max <= limits.batch_bytes_max);
     assert!(limits.record_bytes_max <= limits.batch_bytes_max);

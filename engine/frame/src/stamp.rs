@@ -109,8 +109,9 @@ pub(crate) fn server_section(bytes: &[u8]) -> Result<&ServerSection, FrameError>
     Ok(server)
 }
 
-/// Refuses a length below that of the smallest frame: a header and one empty record.
-pub(crate) fn plausible(server: &ServerSection) -> Result<(), FrameError> {
+/// Refuses a length below that of the smallest frame: a header and one empty record. Views need no such check, they
+/// refuse when they cut the frame into its parts.
+fn plausible(server: &ServerSection) -> Result<(), FrameError> {
     let frame_bytes = server.frame_bytes.get();
     let holds = frame_bytes as usize >= FRAME_HEADER_BYTES + ENTRY_BYTES;
     valid(holds, "frame_bytes", frame_bytes)

@@ -54,6 +54,7 @@ impl TimestampRule {
     /// Effective timestamp of a record that was sent with `sent`, where `before_ms` is that of the record before it
     /// in the frame, or [`TimestampRule::floor_ms`] for the first.
     #[must_use]
+    #[inline]
     pub fn effective_ms(&self, before_ms: u64, sent: Option<u64>) -> u64 {
         let chosen = match (self.mode, sent) {
             (TimestampMode::Arrival, _) | (_, None) => self.arrival_ms,

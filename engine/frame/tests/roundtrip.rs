@@ -8,11 +8,11 @@
 
 mod common;
 
-use common::{Owned, build, plain, record, records, reseal, tags};
+use common::{Owned, Tags, build, builder, plain, record, records, reseal, tags};
 use proptest::prelude::*;
 use sealog_frame::{
-    Batch, BatchBuilder, FrameError, FrameLimits, FrameView, MatchSequence, ProducerTag, Record,
-    Stamp, TimestampMode, peek_frame_bytes, stamp,
+    Batch, BatchBuilder, FrameError, FrameKind, FrameLimits, FrameView, MatchSequence, ProducerTag,
+    Record, Stamp, TimestampMode, peek_frame_bytes, stamp,
 };
 
 const LIMITS: FrameLimits = FrameLimits::DEFAULT;
@@ -35,6 +35,24 @@ fn exercise(view: &FrameView<'_>) -> usize {
         let _ = view.record(index);
     }
     seen
+}
+
+/// The frame's records, tags and stamp, encoded anew.
+fn encode_again(view: &FrameView<'_>) -> Vec<u8> {
+    let tags = Tags {
+        token: view.fencing_token(),
+        matching: view.match_sequence(),
+        producer: view
+            .producer()
+            .map(|tag| (tag.id.to_vec(), tag.epoch, tag.sequence)),
+    };
+    let mut builder = builder(&tags);
+    for record in view.records() {
+        builder.push(&record.to_record()).unwrap();
+    }
+    let mut bytes = builder.build().unwrap().into_bytes();
+    stamp(&mut bytes, &view.server_stamp());
+    bytes
 }
 
 proptest! {
@@ -62,25 +80,12 @@ proptest! {
     #[test]
     fn roundtrip_through_record_views_is_byte_identical(records in records(), tags in tags()) {
         let batch = build(&records, &tags);
-        let mut builder = BatchBuilder::default();
-        if let Some(token) = tags.token {
-            builder.fencing_token(token);
-        }
-        if let Some(matching) = tags.matching {
-            builder.match_sequence(matching);
-        }
-        if let Some((id, epoch, sequence)) = &tags.producer {
-            builder.producer(id, *epoch, *sequence).unwrap();
-        }
-        for record in batch.view().records() {
-            builder.push(&record.to_record()).unwrap();
-        }
-        prop_assert_eq!(builder.build().unwrap(), batch);
+        prop_assert_eq!(encode_again(&batch.view()), batch.as_bytes());
     }
 
     #[test]
     fn record_by_index_equals_record_in_order(records in records(), mode in 0..3_u8) {
-        let mut bytes = build(&records, &common::Tags::default()).into_bytes();
+        let mut bytes = build(&records, &Tags::default()).into_bytes();
         let mode = [TimestampMode::ClientPrefer, TimestampMode::ClientRequire, TimestampMode::Arrival]
             [usize::from(mode)];
         stamp(&mut bytes, &Stamp { base_sequence: 7, arrival_ms: 1_000, mode, ..Stamp::default() });
@@ -129,12 +134,15 @@ proptest! {
         reseal(&mut bytes);
         if let Ok(view) = FrameView::parse(&bytes, &LIMITS) {
             prop_assert_eq!(exercise(&view), view.record_count());
+            if view.kind() == FrameKind::Plain {
+                prop_assert_eq!(encode_again(&view), bytes, "FRAME-14");
+            }
         }
     }
 
     #[test]
     fn never_panics_on_cut_frames(records in records(), at in any::<prop::sample::Index>()) {
-        let bytes = build(&records, &common::Tags::default()).into_bytes();
+        let bytes = build(&records, &Tags::default()).into_bytes();
         let cut = &bytes[..at.index(bytes.len())];
         let refused = FrameView::parse(cut, &LIMITS).unwrap_err();
         prop_assert!(matches!(refused, FrameError::Truncated { .. }), "{refused}");

@@ -145,8 +145,8 @@ impl<E: Env> Checkpoints<E> {
         let start = wal.accepted();
         let (dirty, retain_from) = {
             let feeds = feeds.borrow();
-            let needed = feeds.iter().filter_map(super::feed::Feed::needed_from).min();
-            (feeds.dirty_chunks(), needed.unwrap_or(u64::MAX).min(start.offset))
+            let needed = feeds.needed_from().unwrap_or(u64::MAX);
+            (feeds.dirty_chunks(), needed.min(start.offset))
         };
         let mut chunks = self.chunks.clone();
         for chunk in chunks.values_mut() {

@@ -79,7 +79,9 @@ impl Commit {
         out.u8(0).u32(0);
         out.u64(self.number.0).u64(self.feed.0).u64(self.stream.0);
         out.u64(self.epoch.0).u64(self.first.0).u64(self.end.0);
-        out.u64(self.records).u64(self.payload_bytes).u64(self.time_ms);
+        out.u64(self.records)
+            .u64(self.payload_bytes)
+            .u64(self.time_ms);
         out.raw(&self.parent.0).raw(&self.manifest.0);
         out.bytes(self.message.as_bytes());
         layout::seal(&mut out.0, layout::PREAMBLE_CRC_AT);

@@ -11,6 +11,7 @@ use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{Digest, FeedId, LogId, Sequence, StreamId};
 use crate::pack::layout::{self, Format};
 use crate::pack::merkle::{Merkle, leaf_hash};
+use crate::pack::{PackSummary, SectionSummary};
 
 const MANIFEST: Format = Format {
     name: "manifest",
@@ -53,6 +54,25 @@ pub struct PackRef {
     pub max_timestamp_ms: u64,
     /// Merkle root over the section's records.
     pub merkle_root: [u8; 32],
+}
+
+impl PackRef {
+    /// The row of a section of a pack.
+    #[must_use]
+    pub fn of(place: PackPlace, pack: &PackSummary, section: &SectionSummary) -> Self {
+        Self {
+            place,
+            digest: pack.digest,
+            pack_bytes: pack.bytes,
+            first: section.first,
+            end: section.end,
+            records: section.records,
+            payload_bytes: section.payload_bytes,
+            first_timestamp_ms: section.first_timestamp_ms,
+            max_timestamp_ms: section.max_timestamp_ms,
+            merkle_root: section.merkle_root,
+        }
+    }
 }
 
 /// A stream's key index.
@@ -113,7 +133,12 @@ impl Manifest {
             records: sum(|pack| pack.records),
             payload_bytes: sum(|pack| pack.payload_bytes),
             first_timestamp_ms: self.packs.first().map_or(0, |pack| pack.first_timestamp_ms),
-            max_timestamp_ms: self.packs.iter().map(|p| p.max_timestamp_ms).max().unwrap_or(0),
+            max_timestamp_ms: self
+                .packs
+                .iter()
+                .map(|p| p.max_timestamp_ms)
+                .max()
+                .unwrap_or(0),
             merkle_root: tree.root(),
         }
     }
@@ -147,17 +172,27 @@ impl Manifest {
             digest: Digest::default(),
             bytes: 0,
         });
-        let flags = if self.key_index.is_some() { FLAG_KEY_INDEX } else { 0 };
+        let flags = if self.key_index.is_some() {
+            FLAG_KEY_INDEX
+        } else {
+            0
+        };
         let mut out = Writer::new();
-        out.raw(&MANIFEST.magic).u16(MANIFEST.version).u16(flags).u32(0);
+        out.raw(&MANIFEST.magic)
+            .u16(MANIFEST.version)
+            .u16(flags)
+            .u32(0);
         out.u64(self.feed.0).u64(self.stream.0);
         out.u64(self.first.0).u64(self.end.0);
         out.u64(totals.records).u64(totals.payload_bytes);
-        out.u64(totals.first_timestamp_ms).u64(totals.max_timestamp_ms);
+        out.u64(totals.first_timestamp_ms)
+            .u64(totals.max_timestamp_ms);
         out.raw(&totals.merkle_root);
         out.raw(&key_index.digest.0).u64(key_index.bytes);
         out.u32(layout::stored_u32(self.packs.len())).u32(0);
-        self.packs.iter().for_each(|pack| encode_row(&mut out, pack));
+        self.packs
+            .iter()
+            .for_each(|pack| encode_row(&mut out, pack));
         layout::seal(&mut out.0, layout::PREAMBLE_CRC_AT);
         out.0
     }
@@ -228,7 +263,10 @@ impl Manifest {
                 return Err(layout::invalid("pack record_count", 0));
             }
             if pack.first_timestamp_ms > pack.max_timestamp_ms {
-                return Err(layout::invalid("pack first_timestamp_ms", pack.first_timestamp_ms));
+                return Err(layout::invalid(
+                    "pack first_timestamp_ms",
+                    pack.first_timestamp_ms,
+                ));
             }
             reached = pack.end;
         }

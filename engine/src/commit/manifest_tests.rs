@@ -56,7 +56,10 @@ fn roundtrip_manifest_with_and_without_packs_and_keys() {
 fn manifest_totals_follow_from_the_packs() {
     let totals = sample().totals();
     assert_eq!((totals.records, totals.payload_bytes), (40, 400));
-    assert_eq!((totals.first_timestamp_ms, totals.max_timestamp_ms), (1_010, 1_050));
+    assert_eq!(
+        (totals.first_timestamp_ms, totals.max_timestamp_ms),
+        (1_010, 1_050)
+    );
     let mut tree = Merkle::new();
     tree.push_leaf(leaf_hash(&[30; 32]));
     tree.push_leaf(leaf_hash(&[50; 32]));

@@ -295,7 +295,12 @@ mod tests {
     fn parsers_reject_foreign_keys() {
         let last = commit("f", FeedId(1), CommitNumber(u64::MAX));
         assert_eq!(commit_number(&last), Some(CommitNumber(u64::MAX)));
-        for key in ["1.commit", "x/99999999999999999999.commit", "+0000000000000000012.commit", ""] {
+        for key in [
+            "1.commit",
+            "x/99999999999999999999.commit",
+            "+0000000000000000012.commit",
+            "",
+        ] {
             assert_eq!(commit_number(key), None, "{key}");
         }
         let upper = "AB".repeat(32) + ".pack";

@@ -20,9 +20,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod buf;
+mod commit_thread;
+pub(crate) mod fs_ops;
+mod glommio_env;
+mod linked_ring;
+mod lock;
+mod preflight;
+mod shards;
+mod side_threads;
+mod sys;
+#[cfg(test)]
+pub(crate) mod testing;
+mod unwind;
+mod watchdog;
 
 pub(crate) use buf::round_up;
 pub use buf::{AlignedBuf, BLOCK_BYTES};
+pub use glommio_env::{GlommioDisk, GlommioEnv, GlommioFile};
+pub use lock::{DirLock, Holder, LOCK_FILE, LockError};
+pub use preflight::{PreflightError, preflight};
+pub use shards::{CommitMethod, ShardHooks, ShardOptions, run_shard, start_shards};
+pub(crate) use side_threads::SideThreads;
+pub(crate) use sys::random_u64;
 
 /// Everything the engine needs of its surroundings. Cheap to clone, one per shard.
 pub trait Env: Clone + 'static {

@@ -8,7 +8,7 @@ use super::{Feed, FeedOptions, Feeds, Head, IndexEntry, Stream, Totals};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
-use crate::wal::entry::{Seal, StagedPack, flag, text};
+use crate::wal::entry::{Seal, flag, put_pack, take_pack, text};
 
 impl Feeds {
     /// The feeds of `chunk`, living and doomed.
@@ -105,6 +105,7 @@ impl Feed {
             streams: Vec::new(),
             producers: None,
             last_group: 0,
+            needed_cached: None,
         };
         for _ in 0..r.u64()? {
             feed.streams.push(Stream::decode(r)?);
@@ -130,7 +131,7 @@ impl Stream {
         }
         w.u64(self.packs.len() as u64);
         for pack in &self.packs {
-            pack.encode(w);
+            put_pack(w, pack);
         }
         w.u64(self.index.len() as u64);
         for entry in &self.index {
@@ -162,7 +163,7 @@ impl Stream {
             stream.manifest = Some(Digest(r.array()?));
         }
         for _ in 0..r.u64()? {
-            stream.packs.push(StagedPack::decode(r)?);
+            stream.packs.push(take_pack(r)?);
         }
         for _ in 0..r.u64()? {
             stream.index.push(IndexEntry { sequence: r.u64()?, offset: r.u64()? });

@@ -9,11 +9,11 @@
 use sealog_frame::FrameView;
 
 use super::{Feed, Feeds, Head, IndexEntry, Stream, Totals};
-use crate::commit::CommitKind;
+use crate::commit::{CommitKind, PackRef};
 use crate::ids::{CommitNumber, FeedId, StreamId};
 use crate::limits::PRODUCER_RANGES_PER_LOG_MAX;
 use crate::producer::ProducerState;
-use crate::wal::entry::{Change, Entry, EntryRef, Seal, StagedPack};
+use crate::wal::entry::{Change, Entry, EntryRef, Seal};
 use crate::wal::log::Position;
 
 /// A stream's index gets an entry no closer than this to the one before, in bytes of log.
@@ -52,17 +52,18 @@ impl Feeds {
     /// As [`Feeds::apply`].
     pub fn apply_batch(
         &mut self,
-        feed: FeedId,
+        id: FeedId,
         stream: StreamId,
         frame: &FrameView<'_>,
         at: Position,
     ) -> Fold {
         let remember = self.producer_ranges() < PRODUCER_RANGES_PER_LOG_MAX;
-        let feed = self.fold_target(feed, at)?;
+        let feed = self.fold_target(id, at)?;
         let ranges_before = feed.producers.as_ref().map_or(0, |p| p.ranges());
         feed.take_batch(stream, frame, at, remember)?;
         let ranges_after = feed.producers.as_ref().map_or(0, |p| p.ranges());
         self.count_ranges(ranges_before, ranges_after);
+        self.refresh(id);
         Ok(())
     }
 
@@ -91,7 +92,11 @@ impl Feeds {
                 self.count_ranges(before, after);
                 Ok(())
             }
-            _ => self.fold_target(id, at)?.change(stream, change),
+            _ => {
+                self.fold_target(id, at)?.change(stream, change)?;
+                self.refresh(id);
+                Ok(())
+            }
         }
     }
 }
@@ -226,14 +231,14 @@ impl Feed {
         Ok(())
     }
 
-    fn stage(&mut self, id: StreamId, pack: &StagedPack) -> Fold {
+    fn stage(&mut self, id: StreamId, pack: &PackRef) -> Fold {
         let stream = self.find(id)?;
-        if pack.first != stream.packed_end() || pack.end > stream.end {
+        if pack.first.0 != stream.packed_end() || pack.end.0 > stream.end {
             let (first, end, at) = (pack.first, pack.end, stream.packed_end());
             return misfit(format!("pack {first}..{end} staged, stream {id} is packed to {at}"));
         }
         stream.packs.push(pack.clone());
-        let at = stream.index.partition_point(|entry| entry.sequence <= pack.end);
+        let at = stream.index.partition_point(|entry| entry.sequence <= pack.end.0);
         stream.index.drain(..at.saturating_sub(1));
         if stream.packed_end() == stream.end {
             stream.index = Vec::new();

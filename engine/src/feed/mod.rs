@@ -13,13 +13,15 @@ mod codec;
 mod fold;
 mod store;
 
-pub use store::Feeds;
+pub use fold::Misfit;
+pub use store::{Doomed, Feeds};
 
 use std::rc::Rc;
 
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
-use crate::wal::entry::{Seal, StagedPack};
+use crate::commit::PackRef;
+use crate::wal::entry::Seal;
 
 /// How a feed was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,7 +72,7 @@ pub struct Stream {
     /// Set once manifest and key index are durable in the bucket.
     pub manifest: Option<Digest>,
     /// Packs that are durable in the bucket: FEED-4.
-    pub packs: Vec<StagedPack>,
+    pub packs: Vec<PackRef>,
     /// Sparse index of the log behind `packed_end`.
     pub index: Vec<IndexEntry>,
 }
@@ -79,7 +81,7 @@ impl Stream {
     /// One past the last sequence that is in packs.
     #[must_use]
     pub fn packed_end(&self) -> u64 {
-        self.packs.last().map_or(self.first, |pack| pack.end)
+        self.packs.last().map_or(self.first, |pack| pack.end.0)
     }
 
     /// Log offset from which this stream's unpacked batches are needed.
@@ -149,6 +151,8 @@ pub struct Feed {
     pub producers: Option<Box<Producers>>,
     /// Running number of the last group that holds an entry of this feed (not persisted).
     pub last_group: u64,
+    /// What the store's index of needed offsets holds for this feed (not persisted).
+    needed_cached: Option<u64>,
 }
 
 impl Feed {

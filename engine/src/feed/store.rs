@@ -37,6 +37,10 @@ pub struct Feeds {
     pub(super) next_counter: u64,
     dirty: BTreeSet<u64>,
     ranges: usize,
+    /// Feeds whose oldest unpublished stream is sealed: the lane's work.
+    sealed: BTreeSet<FeedId>,
+    /// Feeds by the log offset from which they need the log.
+    needed: BTreeSet<(u64, FeedId)>,
 }
 
 impl Feeds {
@@ -129,6 +133,45 @@ impl Feeds {
         self.dirty.insert(chunk);
     }
 
+    /// A feed whose oldest unpublished stream is sealed.
+    #[must_use]
+    pub fn next_sealed(&self) -> Option<&Feed> {
+        self.get(*self.sealed.first()?)
+    }
+
+    /// Lowest log offset that any stream needs.
+    #[must_use]
+    pub fn needed_from(&self) -> Option<u64> {
+        self.needed.first().map(|(offset, _)| *offset)
+    }
+
+    /// Feeds that need the log below `bound`.
+    pub fn needing_below(&self, bound: u64) -> impl Iterator<Item = &Feed> {
+        let range = self.needed.range(..(bound, FeedId(0)));
+        range.filter_map(|(_, id)| self.get(*id))
+    }
+
+    /// Brings the derived sets in line with feed `id`.
+    pub(super) fn refresh(&mut self, id: FeedId) {
+        let Some(feed) = self.by_id.get_mut(&id) else { return };
+        let needed = feed.needed_from();
+        let before = std::mem::replace(&mut feed.needed_cached, needed);
+        let sealed = feed.streams.first().is_some_and(super::Stream::is_sealed);
+        if before != needed {
+            if let Some(offset) = before {
+                self.needed.remove(&(offset, id));
+            }
+            if let Some(offset) = needed {
+                self.needed.insert((offset, id));
+            }
+        }
+        if sealed {
+            self.sealed.insert(id);
+        } else {
+            self.sealed.remove(&id);
+        }
+    }
+
     pub(super) fn fold_target(&mut self, id: FeedId, at: Position) -> Result<&mut Feed, Misfit> {
         self.mark(id);
         match self.by_id.get_mut(&id) {
@@ -171,6 +214,7 @@ impl Feeds {
             streams: Vec::new(),
             producers: None,
             last_group: at.group,
+            needed_cached: None,
         });
         self.mark(id);
         Ok(())
@@ -178,8 +222,10 @@ impl Feeds {
 
     pub(crate) fn insert(&mut self, feed: Feed) {
         self.ranges += feed.producers.as_ref().map_or(0, |p| p.ranges());
-        self.by_name.insert(feed.name.clone(), feed.id);
-        self.by_id.insert(feed.id, Box::new(feed));
+        let id = feed.id;
+        self.by_name.insert(feed.name.clone(), id);
+        self.by_id.insert(id, Box::new(feed));
+        self.refresh(id);
     }
 
     pub(super) fn delete(
@@ -193,6 +239,10 @@ impl Feeds {
             return Err(Misfit(format!("feed id {id} deleted but not there")));
         };
         self.by_name.remove(&feed.name);
+        self.sealed.remove(&id);
+        if let Some(offset) = feed.needed_cached {
+            self.needed.remove(&(offset, id));
+        }
         self.ranges -= feed.producers.as_ref().map_or(0, |p| p.ranges());
         self.doomed.insert(id, Doomed { name: feed.name, time_ms });
         Ok(())

@@ -39,7 +39,10 @@ impl Format {
     pub fn check(&self, magic: &[u8], version: u16) -> Result<(), DecodeError> {
         if magic != self.magic {
             let mut found = [0; 8];
-            found.iter_mut().zip(magic).for_each(|(to, from)| *to = *from);
+            found
+                .iter_mut()
+                .zip(magic)
+                .for_each(|(to, from)| *to = *from);
             return Err(DecodeError::Magic {
                 format: self.name,
                 found: u64::from_le_bytes(found),
@@ -88,7 +91,11 @@ pub(crate) fn seal(bytes: &mut [u8], crc_at: usize) {
 }
 
 /// Checks what [`seal`] wrote.
-pub(crate) fn check_crc(what: &'static str, bytes: &[u8], crc_at: usize) -> Result<(), DecodeError> {
+pub(crate) fn check_crc(
+    what: &'static str,
+    bytes: &[u8],
+    crc_at: usize,
+) -> Result<(), DecodeError> {
     let stored = u32_at(bytes, crc_at)?;
     let computed = crc_without(bytes, crc_at);
     if stored == computed {

@@ -128,14 +128,17 @@ mod tests {
             let len = expected.len() - piece.len() - 3;
             expected[len] = 0xff;
             writer.settle();
-            while n % 3 == 0 && let Some(part) = writer.drain() {
+            while n % 3 == 0
+                && let Some(part) = writer.drain()
+            {
                 assert_eq!(part.len() % BLOCK_BYTES, 0);
                 got.extend_from_slice(&part);
             }
         }
         let done = writer.finish();
         let (last, full) = done.parts.split_last().unwrap();
-        full.iter().for_each(|part| assert_eq!(part.len() % BLOCK_BYTES, 0));
+        full.iter()
+            .for_each(|part| assert_eq!(part.len() % BLOCK_BYTES, 0));
         full.iter().for_each(|part| got.extend_from_slice(part));
         got.extend_from_slice(last);
         assert_eq!(got, expected);

@@ -96,9 +96,15 @@ impl Producers {
         self.known.get(id).map(|known| &known.state)
     }
 
-    /// All producers in id order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &ProducerState)> {
-        self.known.iter().map(|(id, known)| (&**id, &known.state))
+    /// Producers with ids after `after`, in id order.
+    pub fn iter_after(
+        &self,
+        after: Option<&[u8]>,
+    ) -> impl Iterator<Item = (&[u8], &ProducerState)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = after.map_or(Unbounded, Excluded);
+        let range = self.known.range::<[u8], _>((from, Unbounded));
+        range.map(|(id, known)| (&**id, &known.state))
     }
 
     /// What a batch (`epoch`, `sequence`) of producer `id` is. PROD-2, PROD-3.

@@ -5,9 +5,9 @@
 //! - WAL-6: every entry starts on an 8-byte boundary of its group; padding is zero.
 
 use crate::codec::{DecodeError, Reader, Writer};
-use crate::commit::CommitKind;
+use crate::commit::{CommitKind, PackPlace, PackRef};
 use crate::env::AlignedBuf;
-use crate::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, StreamId};
+use crate::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, Sequence, StreamId};
 
 /// Bytes before an entry's payload.
 pub const ENTRY_HEADER_BYTES: usize = 24;
@@ -36,40 +36,6 @@ pub struct Seal {
     pub time_ms: u64,
     /// The commit message.
     pub message: String,
-}
-
-/// Which object a staged pack is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PackPlace {
-    /// An object of the stream's own.
-    Stream,
-    /// An object that streams of one log share.
-    Shared(LogId),
-}
-
-/// A durable pack, or the section of one, that holds a run of a stream's records.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StagedPack {
-    /// Where the object is.
-    pub place: PackPlace,
-    /// Its content digest, and name.
-    pub digest: Digest,
-    /// Length of the object.
-    pub bytes: u64,
-    /// First sequence.
-    pub first: u64,
-    /// One past the last sequence.
-    pub end: u64,
-    /// Records in it.
-    pub records: u64,
-    /// Bytes of their payloads.
-    pub payload_bytes: u64,
-    /// Effective timestamp of the first record.
-    pub first_timestamp_ms: u64,
-    /// Highest effective timestamp.
-    pub max_timestamp_ms: u64,
-    /// Merkle root over its records.
-    pub merkle_root: Digest,
 }
 
 /// Every change of state but a batch.
@@ -108,7 +74,7 @@ pub enum Change {
     /// Sealed, and the next stream opened under the same epoch.
     Rolled(Seal),
     /// A pack is durable in the bucket.
-    PackStaged(StagedPack),
+    PackStaged(PackRef),
     /// Manifest and key index of a sealed stream are durable in the bucket.
     ManifestLogged {
         /// Digest of the manifest.
@@ -165,13 +131,11 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-/// Appends a batch entry to a group buffer; returns where the frame begins in it.
-pub fn put_batch(buf: &mut AlignedBuf, feed: FeedId, stream: StreamId, frame: &[u8]) -> usize {
+/// Appends a batch entry to a group buffer.
+pub fn put_batch(buf: &mut AlignedBuf, feed: FeedId, stream: StreamId, frame: &[u8]) {
     put_header(buf, KIND_BATCH, feed, stream, frame.len());
-    let at = buf.len();
     buf.extend_from_slice(frame);
     pad8(buf);
-    at
 }
 
 /// Appends a change to a group buffer.
@@ -279,7 +243,7 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
             KIND_ROLLED
         }
         Change::PackStaged(pack) => {
-            pack.encode(&mut w);
+            put_pack(&mut w, pack);
             KIND_PACK_STAGED
         }
         Change::ManifestLogged { digest } => {
@@ -312,7 +276,7 @@ fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
         KIND_EPOCH_RAISED => Change::EpochRaised { epoch: Epoch(r.u64()?) },
         KIND_STREAM_SEALED => Change::StreamSealed(Seal::decode(&mut r)?),
         KIND_ROLLED => Change::Rolled(Seal::decode(&mut r)?),
-        KIND_PACK_STAGED => Change::PackStaged(StagedPack::decode(&mut r)?),
+        KIND_PACK_STAGED => Change::PackStaged(take_pack(&mut r)?),
         KIND_MANIFEST_LOGGED => Change::ManifestLogged { digest: Digest(r.array()?) },
         KIND_PUBLISHED => Change::Published { digest: Digest(r.array()?) },
         KIND_PRODUCER_EVICTED => Change::ProducerEvicted { id: r.bytes()?.to_vec() },
@@ -354,32 +318,30 @@ impl Seal {
     }
 }
 
-impl StagedPack {
-    pub(crate) fn encode(&self, w: &mut Writer) {
-        match self.place {
-            PackPlace::Stream => w.u8(0).u64(0),
-            PackPlace::Shared(log) => w.u8(1).u64(log.0),
-        };
-        w.raw(&self.digest.0).u64(self.bytes).u64(self.first).u64(self.end).u64(self.records);
-        w.u64(self.payload_bytes).u64(self.first_timestamp_ms).u64(self.max_timestamp_ms);
-        w.raw(&self.merkle_root.0);
-    }
+pub(crate) fn put_pack(w: &mut Writer, pack: &PackRef) {
+    match pack.place {
+        PackPlace::Stream => w.u8(0).u64(0),
+        PackPlace::Shared(log) => w.u8(1).u64(log.0),
+    };
+    w.raw(&pack.digest.0).u64(pack.pack_bytes).u64(pack.first.0).u64(pack.end.0);
+    w.u64(pack.records).u64(pack.payload_bytes);
+    w.u64(pack.first_timestamp_ms).u64(pack.max_timestamp_ms).raw(&pack.merkle_root);
+}
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let shared = flag(r)?;
-        let log = LogId(r.u64()?);
-        let place = if shared { PackPlace::Shared(log) } else { PackPlace::Stream };
-        Ok(Self {
-            place,
-            digest: Digest(r.array()?),
-            bytes: r.u64()?,
-            first: r.u64()?,
-            end: r.u64()?,
-            records: r.u64()?,
-            payload_bytes: r.u64()?,
-            first_timestamp_ms: r.u64()?,
-            max_timestamp_ms: r.u64()?,
-            merkle_root: Digest(r.array()?),
-        })
-    }
+pub(crate) fn take_pack(r: &mut Reader<'_>) -> Result<PackRef, DecodeError> {
+    let shared = flag(r)?;
+    let log = LogId(r.u64()?);
+    let place = if shared { PackPlace::Shared(log) } else { PackPlace::Stream };
+    Ok(PackRef {
+        place,
+        digest: Digest(r.array()?),
+        pack_bytes: r.u64()?,
+        first: Sequence(r.u64()?),
+        end: Sequence(r.u64()?),
+        records: r.u64()?,
+        payload_bytes: r.u64()?,
+        first_timestamp_ms: r.u64()?,
+        max_timestamp_ms: r.u64()?,
+        merkle_root: r.array()?,
+    })
 }

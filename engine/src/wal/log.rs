@@ -15,8 +15,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sealog_frame::Stamp;
-
 use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
 use crate::error::{Error, Result};
 use crate::ids::{FeedId, LogId, StreamId};
@@ -232,19 +230,9 @@ impl<E: Env> Wal<E> {
         }
     }
 
-    /// Puts a batch into the open group: copies `frame`, stamps the copy.
-    pub fn append_batch(
-        &self,
-        feed: FeedId,
-        stream: StreamId,
-        frame: &[u8],
-        stamp: &Stamp,
-    ) -> Position {
-        self.put(entry::entry_bytes(frame.len()), |buf| {
-            let at = entry::put_batch(buf, feed, stream, frame);
-            let end = at + frame.len();
-            sealog_frame::stamp(&mut buf[at..end], stamp);
-        })
+    /// Puts a copy of a stamped batch frame into the open group.
+    pub fn append_batch(&self, feed: FeedId, stream: StreamId, frame: &[u8]) -> Position {
+        self.put(entry::entry_bytes(frame.len()), |buf| entry::put_batch(buf, feed, stream, frame))
     }
 
     /// Puts a change of state into the open group.

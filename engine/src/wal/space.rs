@@ -51,6 +51,7 @@ struct State<F> {
     live: BTreeMap<u64, SegmentFile<F>>,
     spare: Vec<SegmentFile<F>>,
     next_slot: u64,
+    first: u64,
     wanted: u64,
     failing: Option<String>,
     closed: bool,
@@ -61,6 +62,8 @@ pub(crate) struct SpaceStart<F> {
     pub(crate) live: BTreeMap<u64, SegmentFile<F>>,
     pub(crate) spare: Vec<SegmentFile<F>>,
     pub(crate) next_slot: u64,
+    /// Number to begin with when no segment is live.
+    pub(crate) first: u64,
 }
 
 pub(crate) struct SpaceParams {
@@ -85,9 +88,10 @@ impl<E: Env> Space<E> {
         start: SpaceStart<FileOf<E>>,
         changed: Event,
     ) -> Self {
-        let SpaceStart { live, spare, next_slot } = start;
+        let SpaceStart { live, spare, next_slot, first } = start;
         let state =
-            RefCell::new(State { live, spare, next_slot, wanted: 0, failing: None, closed: false });
+            State { live, spare, next_slot, first, wanted: 0, failing: None, closed: false };
+        let state = RefCell::new(state);
         Self { env, params, state, changed }
     }
 
@@ -182,7 +186,7 @@ impl<E: Env> Space<E> {
                 if state.closed {
                     return Some(None);
                 }
-                let next = state.live.last_key_value().map_or(0, |(number, _)| number + 1);
+                let next = state.live.last_key_value().map_or(state.first, |(number, _)| number + 1);
                 let room = !state.spare.is_empty() || state.live.len() < self.params.segments_max;
                 (next <= state.wanted && room).then_some(Some(next))
             })

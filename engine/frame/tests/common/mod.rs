@@ -94,7 +94,8 @@ pub fn records() -> impl Strategy<Value = Vec<Owned>> {
     vec(record(), 1..20)
 }
 
-pub fn build(records: &[Owned], tags: &Tags) -> Batch {
+/// A builder with the tags set and no records.
+pub fn builder(tags: &Tags) -> BatchBuilder {
     let mut builder = BatchBuilder::new(FrameLimits::DEFAULT);
     if let Some(token) = tags.token {
         builder.fencing_token(token);
@@ -105,6 +106,11 @@ pub fn build(records: &[Owned], tags: &Tags) -> Batch {
     if let Some((id, epoch, sequence)) = &tags.producer {
         builder.producer(id, *epoch, *sequence).unwrap();
     }
+    builder
+}
+
+pub fn build(records: &[Owned], tags: &Tags) -> Batch {
+    let mut builder = builder(tags);
     for record in records {
         builder.push(&record.borrow()).unwrap();
     }

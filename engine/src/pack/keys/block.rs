@@ -53,8 +53,14 @@ impl KeyBlockBuilder {
 
     /// Appends an entry; the caller keeps the order and the length limit.
     pub fn push(&mut self, entry: &KeyEntry) {
-        let flags = if entry.state.tombstone { FLAG_TOMBSTONE } else { 0 };
-        self.body.u32(layout::stored_u32(entry.key.len())).u32(flags);
+        let flags = if entry.state.tombstone {
+            FLAG_TOMBSTONE
+        } else {
+            0
+        };
+        self.body
+            .u32(layout::stored_u32(entry.key.len()))
+            .u32(flags);
         self.body.i64(entry.state.version).u64(entry.state.sequence);
         self.body.raw(&entry.key);
         self.entries += 1;
@@ -170,7 +176,9 @@ impl<'a> KeyBlock<'a> {
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<KeyState> {
         let mut reached = self.entries().skip_while(|(found, _)| *found < key);
-        reached.next().and_then(|(found, state)| (found == key).then_some(state))
+        reached
+            .next()
+            .and_then(|(found, state)| (found == key).then_some(state))
     }
 
     fn check(&self) -> Result<(), DecodeError> {
@@ -234,7 +242,11 @@ mod tests {
     #[test]
     fn roundtrip_key_block_with_empty_and_longest_key() {
         let longest = vec![0xff; KEY_BYTES_MAX];
-        for keys in [vec![&b""[..]], vec![b"", b"a", b"ab", b"b\0"], vec![&longest]] {
+        for keys in [
+            vec![&b""[..]],
+            vec![b"", b"a", b"ab", b"b\0"],
+            vec![&longest],
+        ] {
             let entries: Vec<_> = keys.iter().zip(-1..).map(|(k, v)| entry(k, v)).collect();
             let bytes = [block(&entries), b"rest".to_vec()].concat();
             let (view, rest) = KeyBlock::parse(&bytes).unwrap();
@@ -242,7 +254,10 @@ mod tests {
             assert_eq!(view.len(), entries.len());
             let back: Vec<_> = view
                 .entries()
-                .map(|(key, state)| KeyEntry { key: key.to_vec(), state })
+                .map(|(key, state)| KeyEntry {
+                    key: key.to_vec(),
+                    state,
+                })
                 .collect();
             assert_eq!(back, entries);
             for entry in &entries {
@@ -263,7 +278,10 @@ mod tests {
                 assert!(KeyBlock::parse(&damaged).is_err(), "byte {at} bit {bit}");
             }
             let cut = KeyBlock::parse(&bytes[..at]).err();
-            assert!(matches!(cut, Some(DecodeError::Truncated { .. })), "cut at {at}");
+            assert!(
+                matches!(cut, Some(DecodeError::Truncated { .. })),
+                "cut at {at}"
+            );
         }
     }
 

@@ -96,7 +96,11 @@ impl KeyIndexBuilder {
         if entry.key.len() > KEY_BYTES_MAX {
             return Err(invalid("key_bytes", entry.key.len() as u64));
         }
-        if self.last_key.as_ref().is_some_and(|last| *last >= entry.key) {
+        if self
+            .last_key
+            .as_ref()
+            .is_some_and(|last| *last >= entry.key)
+        {
             return Err(invalid("key order", self.key_count));
         }
         if self.block.is_full_for(&entry.key) {

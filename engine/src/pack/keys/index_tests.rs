@@ -28,7 +28,9 @@ fn build(entries: &[KeyEntry], block_bytes: usize) -> Vec<u8> {
         }
     }
     let done = builder.finish();
-    done.parts.iter().for_each(|part| object.extend_from_slice(part));
+    done.parts
+        .iter()
+        .for_each(|part| object.extend_from_slice(part));
     assert_eq!(done.bytes, object.len() as u64);
     assert_eq!(done.digest, crate::ids::Digest::of(&object));
     object
@@ -66,7 +68,11 @@ fn lookup_finds_every_key_and_no_other() {
 
 #[test]
 fn lookup_empty_and_longest_keys_are_keys() {
-    let entries = [entry(b"", 1), entry(b"\0", 2), entry(&vec![7; KEY_BYTES_MAX], 3)];
+    let entries = [
+        entry(b"", 1),
+        entry(b"\0", 2),
+        entry(&vec![7; KEY_BYTES_MAX], 3),
+    ];
     let object = build(&entries, usize::MAX);
     let index = check_key_index(&object).unwrap();
     for entry in &entries {
@@ -117,7 +123,11 @@ fn exhaustive_key_index_any_flipped_bit_or_cut_is_detected() {
             assert!(check_key_index(&damaged).is_err(), "byte {at} bit {bit}");
         }
         assert!(check_key_index(&object[..at]).is_err(), "cut at {at}");
-        assert!(check_key_index(&object[at + 1..]).is_err(), "begun at {}", at + 1);
+        assert!(
+            check_key_index(&object[at + 1..]).is_err(),
+            "begun at {}",
+            at + 1
+        );
     }
 }
 

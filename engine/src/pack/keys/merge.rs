@@ -72,7 +72,11 @@ impl KeyMerge {
         let state = &mut self.runs[run];
         let (first, last) = (rest.front(), rest.back());
         if let (Some(first), Some(last)) = (first, last) {
-            if state.last.as_ref().is_some_and(|before| *before >= first.key) {
+            if state
+                .last
+                .as_ref()
+                .is_some_and(|before| *before >= first.key)
+            {
                 return Err(crate::pack::layout::invalid("key order", run as u64));
             }
             state.last = Some(last.key.clone());
@@ -165,7 +169,9 @@ mod tests {
                 MergeStep::Entry(entry) => out.push(entry),
                 MergeStep::Done => return out,
                 MergeStep::Need(run) => match runs[run].pop_front() {
-                    Some(bytes) => merge.supply(run, &KeyBlock::parse(&bytes).unwrap().0).unwrap(),
+                    Some(bytes) => merge
+                        .supply(run, &KeyBlock::parse(&bytes).unwrap().0)
+                        .unwrap(),
                     None => merge.end(run),
                 },
             }
@@ -210,10 +216,23 @@ mod tests {
         let part = |version, sequence| {
             let mut run = KeyRun::default();
             let tombstone = false;
-            run.add(b"", KeyState { version, sequence, tombstone });
+            run.add(
+                b"",
+                KeyState {
+                    version,
+                    sequence,
+                    tombstone,
+                },
+            );
             blocks(run, 100)
         };
-        let out = drive(vec![part(2, 1), part(3, 0), part(1, 9), part(3, 5), part(3, 4)]);
+        let out = drive(vec![
+            part(2, 1),
+            part(3, 0),
+            part(1, 9),
+            part(3, 5),
+            part(3, 4),
+        ]);
         assert_eq!(out.len(), 1);
         assert_eq!((out[0].state.version, out[0].state.sequence), (3, 5));
     }
@@ -222,7 +241,11 @@ mod tests {
     fn supply_block_that_goes_back_is_refused() {
         let part = |key: &[u8]| {
             let mut run = KeyRun::default();
-            let state = KeyState { version: 0, sequence: 0, tombstone: false };
+            let state = KeyState {
+                version: 0,
+                sequence: 0,
+                tombstone: false,
+            };
             run.add(key, state);
             blocks(run, 100).pop_front().unwrap()
         };

@@ -52,8 +52,12 @@ impl KeyIndexFooter {
         out.u16(end.version).raw(&[0; 6]);
         out.u64(self.feed.0).u64(self.stream.0);
         out.u64(self.key_count).u64(self.tombstone_count);
-        out.u64(self.filter_offset).u64(self.top_offset).u64(self.object_bytes);
-        out.u32(self.block_count).u32(self.filter_crc).u32(self.top_crc);
+        out.u64(self.filter_offset)
+            .u64(self.top_offset)
+            .u64(self.object_bytes);
+        out.u32(self.block_count)
+            .u32(self.filter_crc)
+            .u32(self.top_crc);
         layout::finish_footer(&mut out, end);
         out.0
     }
@@ -179,7 +183,9 @@ impl KeyIndex {
         if !self.filter.may_hold(key) {
             return None;
         }
-        let after = self.blocks.partition_point(|entry| entry.first_key.as_slice() <= key);
+        let after = self
+            .blocks
+            .partition_point(|entry| entry.first_key.as_slice() <= key);
         let entry = self.blocks.get(after.checked_sub(1)?)?;
         Some(entry.range.clone())
     }
@@ -191,8 +197,12 @@ impl KeyIndex {
 
     /// Where the blocks lie that hold keys from `key` on.
     pub fn blocks_from(&self, key: &[u8]) -> impl ExactSizeIterator<Item = Range<u64>> {
-        let after = self.blocks.partition_point(|entry| entry.first_key.as_slice() <= key);
-        self.blocks[after.saturating_sub(1)..].iter().map(|entry| entry.range.clone())
+        let after = self
+            .blocks
+            .partition_point(|entry| entry.first_key.as_slice() <= key);
+        self.blocks[after.saturating_sub(1)..]
+            .iter()
+            .map(|entry| entry.range.clone())
     }
 
     /// Starts a check of the whole object against this index.
@@ -228,7 +238,9 @@ fn decode_top(r: &mut Reader<'_>, reached: u64) -> Result<TopEntry, DecodeError>
     if !(KEY_BLOCK_HEADER_BYTES..=KEY_BLOCK_BYTES_MAX).contains(&bytes) {
         return Err(invalid("block_bytes", bytes as u64));
     }
-    let end = offset.checked_add(bytes as u64).ok_or(invalid("block offset", offset))?;
+    let end = offset
+        .checked_add(bytes as u64)
+        .ok_or(invalid("block offset", offset))?;
     Ok(TopEntry {
         range: offset..end,
         first_key: r.bytes()?.to_vec(),

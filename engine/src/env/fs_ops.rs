@@ -1,0 +1,141 @@
+//! Fs_ops: blocking operations on names and directories, durable where they say so.
+//!
+//! **Invariants**
+//! - A directory made here is durable when the call returns: its parent's entries are synced.
+//!
+//! **Not here**: who calls them from where (side threads only; they block).
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Makes the entries of `dir` durable: a full fsync, since fdatasync may leave entries out.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(or_here(dir))?.sync_all()
+}
+
+/// Creates `dir` and its missing parents, each made durable in its parent; an existing `dir` is made
+/// durable too, since whoever made it may have crashed before it was.
+pub(crate) fn create_dir_all_synced(dir: &Path) -> io::Result<()> {
+    let mut missing = Vec::new();
+    let mut at = dir;
+    while !or_here(at).is_dir() {
+        missing.push(at);
+        match at.parent() {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    if missing.is_empty() {
+        return dir.parent().map_or(Ok(()), sync_dir);
+    }
+    for dir in missing.into_iter().rev() {
+        make_dir(dir)?;
+        if let Some(parent) = dir.parent() {
+            sync_dir(parent)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes one directory; one that is there will do, anything else of that name is `NotADirectory`.
+pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if dir.is_dir() {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::NotADirectory.into())
+            }
+        }
+        result => result,
+    }
+}
+
+/// Names of the files directly in `dir`, sorted. Names that aren't UTF-8 are left out: we make none.
+pub(crate) fn list_files(dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Renames `from` to `to`; an existing `to` is `AlreadyExists`.
+pub(crate) fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
+    let from = CString::new(from.as_os_str().as_bytes())?;
+    let to = CString::new(to.as_os_str().as_bytes())?;
+    // By number, since not every C library has the wrapper.
+    // SAFETY: both paths are NUL-terminated and outlive the call.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            libc::AT_FDCWD,
+            from.as_ptr(),
+            libc::AT_FDCWD,
+            to.as_ptr(),
+            libc::RENAME_NOREPLACE,
+        )
+    };
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Asks the kernel to forget the file's clean pages; only advice, so it can't fail.
+pub(crate) fn drop_cache(file: &File) {
+    // SAFETY: the descriptor is open; the call touches no memory of ours.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+/// The parent of a bare name is the empty path, which means the working directory.
+fn or_here(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn create_dir_all_synced_missing_parents_makes_them() {
+        let root = tempfile::tempdir().unwrap();
+        let deep = root.path().join("a/b/c");
+        create_dir_all_synced(&deep).unwrap();
+        assert!(deep.is_dir());
+        create_dir_all_synced(&deep).unwrap();
+    }
+
+    #[test]
+    fn create_dir_all_synced_file_in_the_way_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("a"), b"x").unwrap();
+        assert!(create_dir_all_synced(&root.path().join("a")).is_err());
+        assert!(create_dir_all_synced(&root.path().join("a/b")).is_err());
+    }
+
+    #[test]
+    fn list_files_mixed_entries_gives_sorted_files_only() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["b", "a", "c"] {
+            fs::write(root.path().join(name), b"").unwrap();
+        }
+        fs::create_dir(root.path().join("d")).unwrap();
+        assert_eq!(list_files(root.path()).unwrap(), ["a", "b", "c"]);
+    }
+}

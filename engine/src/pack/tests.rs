@@ -1,0 +1,1 @@
+//! Tests of packs: builder, index, blocks and verifier together.
