@@ -21,6 +21,7 @@ mod read;
 mod recovery;
 mod shard;
 mod sync;
+mod verify;
 pub mod wal;
 
 pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, Ticket};
@@ -30,3 +31,4 @@ pub use limits::{EngineConfig, WalConfig};
 pub use read::{ReadChunk, ReadFrom, ReadRequest};
 pub use recovery::Report;
 pub use shard::{FeedInfo, LogService, ProducerInfo, StreamInfo, StreamPhase};
+pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

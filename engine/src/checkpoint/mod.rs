@@ -46,13 +46,15 @@ pub(crate) struct Loaded<E: Env> {
     /// Highest `durable_end` of all readable roots, and highest incarnation.
     pub(crate) durable_end: u64,
     pub(crate) incarnation: u64,
+    /// Lowest `retain_from` of all readable roots: CKPT-6.
+    pub(crate) retain_from: u64,
 }
 
-fn root_name(number: u64) -> String {
+pub(crate) fn root_name(number: u64) -> String {
     format!("root-{number:016x}")
 }
 
-fn chunk_name(chunk: u64, generation: u64) -> String {
+pub(crate) fn chunk_name(chunk: u64, generation: u64) -> String {
     format!("chunk-{chunk:014x}-{generation:016x}")
 }
 
@@ -111,6 +113,7 @@ impl<E: Env> Checkpoints<E> {
         }
         let durable_end = roots.iter().map(|root| root.durable_end).max().unwrap_or(0);
         let incarnation = roots.iter().map(|root| root.incarnation).max().unwrap_or(0);
+        let retain_from = roots.iter().map(|root| root.retain_from).min().unwrap_or(0);
         for root in &roots {
             match load_chunks(&env, &dir, root, geometry).await {
                 Ok(feeds) => {
@@ -134,6 +137,7 @@ impl<E: Env> Checkpoints<E> {
                         root,
                         durable_end,
                         incarnation,
+                        retain_from,
                     });
                 }
                 Err(error @ Error::NewerFormat { .. }) => return Err(error),
@@ -292,7 +296,21 @@ pub(crate) fn root_number(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("root-")?, 16).ok()
 }
 
-async fn read_root<E: Env>(env: &E, dir: &Path, number: u64, log: LogId) -> Result<Root> {
+/// Chunk and generation in a chunk's file name.
+pub(crate) fn chunk_of_name(name: &str) -> Option<(u64, u64)> {
+    let (chunk, generation) = name.strip_prefix("chunk-")?.split_once('-')?;
+    Some((
+        u64::from_str_radix(chunk, 16).ok()?,
+        u64::from_str_radix(generation, 16).ok()?,
+    ))
+}
+
+pub(crate) async fn read_root<E: Env>(
+    env: &E,
+    dir: &Path,
+    number: u64,
+    log: LogId,
+) -> Result<Root> {
     let path = dir.join(root_name(number));
     let bytes = read_whole(env.disk(), &path, FILE_BYTES_MAX).await?;
     let bytes = bytes.ok_or_else(|| Error::corrupt(path.display(), 0, "root is gone"))?;
@@ -318,7 +336,7 @@ async fn load_chunks<E: Env>(
         let bytes = bytes.ok_or_else(|| Error::corrupt(path.display(), 0, "chunk is gone"))?;
         let decode = |error: DecodeError| Error::decode(path.display(), 0, error);
         let body = root::decode_chunk(&bytes, chunk.chunk, chunk.generation).map_err(decode)?;
-        feeds.decode_chunk(body).map_err(decode)?;
+        feeds.decode_chunk(chunk.chunk, body).map_err(decode)?;
     }
     Ok(feeds)
 }
