@@ -73,7 +73,9 @@ impl GroupCache {
         }
     }
 
-    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) {
+    /// Adds the newest group; gives back a buffer that nobody uses any more, if that freed one.
+    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) -> Option<AlignedBuf> {
+        let mut freed = None;
         self.bytes += buf.capacity();
         self.groups.push_back(Group {
             header,
@@ -82,10 +84,12 @@ impl GroupCache {
         while self.bytes > self.bytes_max
             && let Some(oldest) = self.groups.pop_front()
         {
-            if let GroupBytes::Written(buf) = &oldest.bytes {
+            if let GroupBytes::Written(buf) = oldest.bytes {
                 self.bytes -= buf.capacity();
+                freed = Arc::into_inner(buf).or(freed);
             }
         }
+        freed
     }
 
     /// The first group at or after `offset`, if the cache reaches back that far.
