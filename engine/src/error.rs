@@ -228,7 +228,9 @@ impl Error {
     #[must_use]
     pub fn effects(&self) -> Effects {
         match self {
-            Self::Poisoned { .. } | Self::Closed | Self::Io { .. } | Self::Bucket(_) => Effects::Unknown,
+            Self::Poisoned { .. } | Self::Closed | Self::Io { .. } | Self::Bucket(_) => {
+                Effects::Unknown
+            }
             _ => Effects::None,
         }
     }
@@ -236,21 +238,36 @@ impl Error {
     pub(crate) fn io(op: &'static str, path: &std::path::Path, error: &std::io::Error) -> Self {
         let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
         if full {
-            return Self::StorageFull { detail: format!("{op} {}: {error}", path.display()) };
+            return Self::StorageFull {
+                detail: format!("{op} {}: {error}", path.display()),
+            };
         }
-        Self::Io { op, path: path.display().to_string(), detail: error.to_string() }
+        Self::Io {
+            op,
+            path: path.display().to_string(),
+            detail: error.to_string(),
+        }
     }
 
     pub(crate) fn corrupt(file: impl ToString, offset: u64, detail: impl ToString) -> Self {
-        Self::Corrupt { file: file.to_string(), offset, detail: detail.to_string() }
+        Self::Corrupt {
+            file: file.to_string(),
+            offset,
+            detail: detail.to_string(),
+        }
     }
 
     /// Damage or a newer format, told apart by the decoder's own word.
-    pub(crate) fn decode(file: impl ToString, offset: u64, error: crate::codec::DecodeError) -> Self {
+    pub(crate) fn decode(
+        file: impl ToString,
+        offset: u64,
+        error: crate::codec::DecodeError,
+    ) -> Self {
         match error {
-            crate::codec::DecodeError::Version { .. } => {
-                Self::NewerFormat { file: file.to_string(), detail: error.to_string() }
-            }
+            crate::codec::DecodeError::Version { .. } => Self::NewerFormat {
+                file: file.to_string(),
+                detail: error.to_string(),
+            },
             _ => Self::corrupt(file, offset, error),
         }
     }
@@ -259,7 +276,9 @@ impl Error {
 impl From<crate::env::BucketError> for Error {
     fn from(error: crate::env::BucketError) -> Self {
         match &error {
-            crate::env::BucketError::Full { .. } => Self::StorageFull { detail: error.to_string() },
+            crate::env::BucketError::Full { .. } => Self::StorageFull {
+                detail: error.to_string(),
+            },
             _ => Self::Bucket(error.to_string()),
         }
     }

@@ -26,7 +26,9 @@ pub(crate) async fn write_whole<D: Disk>(
     let fail = |op, error: &std::io::Error| Error::io(op, &path, error);
     let file = match disk.create(&temporary).await {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            disk.remove(&temporary).await.map_err(|e| fail("replace", &e))?;
+            disk.remove(&temporary)
+                .await
+                .map_err(|e| fail("replace", &e))?;
             disk.create(&temporary).await
         }
         other => other,
@@ -36,12 +38,18 @@ pub(crate) async fn write_whole<D: Disk>(
         let mut buf = AlignedBuf::copy_of(part);
         buf.pad_to_block();
         let offset = (index * PART_BYTES) as u64;
-        file.write_at(Arc::new(buf), offset).await.map_err(|e| fail("write", &e))?;
+        file.write_at(Arc::new(buf), offset)
+            .await
+            .map_err(|e| fail("write", &e))?;
     }
-    file.set_len(bytes.len() as u64).await.map_err(|e| fail("truncate", &e))?;
+    file.set_len(bytes.len() as u64)
+        .await
+        .map_err(|e| fail("truncate", &e))?;
     file.sync_data().await.map_err(|e| fail("sync", &e))?;
     drop(file);
-    disk.rename(&temporary, &path).await.map_err(|e| fail("rename", &e))
+    disk.rename(&temporary, &path)
+        .await
+        .map_err(|e| fail("rename", &e))
 }
 
 /// Reads `dir/name` whole; `None` if it is not there.
@@ -58,13 +66,24 @@ pub(crate) async fn read_whole<D: Disk>(
     };
     let len = file.len().await.map_err(|e| fail("stat", &e))?;
     if len > bytes_max {
-        return Err(Error::corrupt(path.display(), 0, format!("{len} bytes long, {bytes_max} at most")));
+        return Err(Error::corrupt(
+            path.display(),
+            0,
+            format!("{len} bytes long, {bytes_max} at most"),
+        ));
     }
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < len {
-        let part = file.read_at(bytes.len() as u64, PART_BYTES).await.map_err(|e| fail("read", &e))?;
+        let part = file
+            .read_at(bytes.len() as u64, PART_BYTES)
+            .await
+            .map_err(|e| fail("read", &e))?;
         if part.is_empty() {
-            return Err(Error::corrupt(path.display(), bytes.len() as u64, "file ends early"));
+            return Err(Error::corrupt(
+                path.display(),
+                bytes.len() as u64,
+                "file ends early",
+            ));
         }
         bytes.extend_from_slice(&part);
     }

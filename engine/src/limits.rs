@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sealog_frame::FrameLimits;
 
-use crate::env::BLOCK_BYTES;
+use crate::env::{BLOCK_BYTES, CommitMethod};
 use crate::error::{Error, Result};
 
 /// Longest feed name in bytes of UTF-8.
@@ -37,17 +37,6 @@ pub const READ_BYTES_DEFAULT: usize = 1 << 20;
 
 const _: () = assert!(CONTROL_RESERVE_BYTES >= 16 * BLOCK_BYTES as u64);
 const _: () = assert!(PRODUCER_ID_BYTES_MAX <= u16::MAX as usize);
-
-/// How a group is made durable; see docs/adr for the measurement behind the default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitMethod {
-    /// Write, then sync, as two operations of the shard's own ring.
-    Executor,
-    /// A dedicated thread writes and syncs.
-    Thread,
-    /// A linked write and sync on a ring of its own that the shard polls.
-    LinkedRing,
-}
 
 /// The log's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +70,8 @@ pub struct EngineConfig {
     pub bucket_dir: Option<PathBuf>,
     /// Number of logs, fixed when the directory is made.
     pub logs: u16,
+    /// Executors to start; 0 is one per log, but no more than there are cores.
+    pub shards: usize,
     /// Pin shards to cores.
     pub pin: bool,
     /// Create the directory if it is not there.
@@ -109,6 +100,7 @@ impl EngineConfig {
             data_dir: data_dir.into(),
             bucket_dir: None,
             logs: 1,
+            shards: 0,
             pin: false,
             create: true,
             wal: WalConfig {
@@ -170,7 +162,9 @@ impl EngineConfig {
             return refuse("logs = 0, at least 1 needed".to_owned());
         }
         if segment % BLOCK_BYTES as u64 != 0 {
-            return refuse(format!("wal.segment_bytes = {segment} is not a multiple of {BLOCK_BYTES}"));
+            return refuse(format!(
+                "wal.segment_bytes = {segment} is not a multiple of {BLOCK_BYTES}"
+            ));
         }
         let segment_min = 2 * group + BLOCK_BYTES as u64;
         if segment < segment_min {

@@ -45,7 +45,11 @@ impl Event {
     #[must_use]
     pub fn listen(&self) -> Listen {
         let generation = self.0.borrow().generation;
-        Listen { event: self.clone(), generation, slot: None }
+        Listen {
+            event: self.clone(),
+            generation,
+            slot: None,
+        }
     }
 
     /// Waits until `ready` answers `Some`, looking again after every notification. Cancel safe.
@@ -124,9 +128,16 @@ impl Budget {
     /// A budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        let state =
-            BudgetState { available: limit, next_id: 0, waiters: VecDeque::new(), closed: false };
-        Self { limit, state: Arc::new(Mutex::new(state)) }
+        let state = BudgetState {
+            available: limit,
+            next_id: 0,
+            waiters: VecDeque::new(),
+            closed: false,
+        };
+        Self {
+            limit,
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     /// All of it.
@@ -138,7 +149,11 @@ impl Budget {
     /// Takes `bytes`, waiting for its turn; more than the limit is cut to the limit.
     /// `None` after [`Budget::close`]. Cancel safe.
     pub fn acquire(&self, bytes: usize) -> Acquire {
-        Acquire { budget: self.clone(), bytes: bytes.min(self.limit), id: None }
+        Acquire {
+            budget: self.clone(),
+            bytes: bytes.min(self.limit),
+            id: None,
+        }
     }
 
     /// Wakes all waiters with a refusal; later calls are refused at once.
@@ -162,7 +177,9 @@ impl Budget {
 }
 
 fn grant(state: &mut BudgetState) {
-    let BudgetState { available, waiters, .. } = state;
+    let BudgetState {
+        available, waiters, ..
+    } = state;
     for waiter in waiters.iter_mut().filter(|w| !w.granted) {
         if waiter.bytes > *available {
             break;
@@ -190,7 +207,10 @@ impl Future for Acquire {
             self.id = None;
             return Poll::Ready(None);
         }
-        let permit = |budget: &Budget, bytes| Permit { budget: budget.clone(), bytes };
+        let permit = |budget: &Budget, bytes| Permit {
+            budget: budget.clone(),
+            bytes,
+        };
         let Some(id) = self.id else {
             if state.waiters.is_empty() && state.available >= self.bytes {
                 state.available -= self.bytes;
@@ -199,7 +219,12 @@ impl Future for Acquire {
             let id = state.next_id;
             state.next_id += 1;
             let waker = cx.waker().clone();
-            state.waiters.push_back(Waiter { id, bytes: self.bytes, waker, granted: false });
+            state.waiters.push_back(Waiter {
+                id,
+                bytes: self.bytes,
+                waker,
+                granted: false,
+            });
             self.id = Some(id);
             return Poll::Pending;
         };

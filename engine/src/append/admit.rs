@@ -53,42 +53,56 @@ fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
         };
         match verdict {
             Verdict::Accepted { is_new } => new_producer = is_new,
-            Verdict::Duplicate { last_sequence, range } => {
+            Verdict::Duplicate {
+                last_sequence,
+                range,
+            } => {
                 let newest = feed.producers.as_ref().and_then(|p| p.get(producer.id));
                 let last = newest.map_or(0, |state| state.last_range.1);
                 return Ok(Decision::Duplicate(duplicate(range, last, last_sequence)));
             }
             Verdict::StaleEpoch { current } => {
-                return Err(Error::ProducerFenced { epoch: producer.epoch, current });
+                return Err(Error::ProducerFenced {
+                    epoch: producer.epoch,
+                    current,
+                });
             }
             Verdict::InvalidEpochStart => {
                 let (epoch, sequence) = (producer.epoch, producer.sequence);
                 return Err(Error::ProducerEpochStart { epoch, sequence });
             }
             Verdict::Gap { expected } => {
-                return Err(Error::ProducerGap { expected, received: producer.sequence });
+                return Err(Error::ProducerGap {
+                    expected,
+                    received: producer.sequence,
+                });
             }
         }
     }
     check_match(feed, batch)?;
     if batch.is_keyed() && !feed.options.keys {
-        return Err(Error::KeysNotAllowed { feed: feed.name.to_string() });
+        return Err(Error::KeysNotAllowed {
+            feed: feed.name.to_string(),
+        });
     }
     let open = feed.open_stream().is_none();
     if open && batch.fencing_token().is_some() {
-        return Err(Error::NoOpenStream { feed: feed.name.to_string() });
+        return Err(Error::NoOpenStream {
+            feed: feed.name.to_string(),
+        });
     }
     Ok(Decision::Accept { open, new_producer })
 }
 
 fn check_token(feed: &Feed, batch: &FrameView<'_>) -> Result<(), Error> {
     match batch.fencing_token() {
-        Some(token) if Epoch(token) != feed.epoch => {
-            Err(Error::Fenced { token: Epoch(token), current: feed.epoch })
-        }
-        None if feed.options.exclusive => {
-            Err(Error::TokenRequired { feed: feed.name.to_string() })
-        }
+        Some(token) if Epoch(token) != feed.epoch => Err(Error::Fenced {
+            token: Epoch(token),
+            current: feed.epoch,
+        }),
+        None if feed.options.exclusive => Err(Error::TokenRequired {
+            feed: feed.name.to_string(),
+        }),
         _ => Ok(()),
     }
 }
@@ -116,8 +130,12 @@ fn duplicate(range: Option<(u64, u64)>, last: u64, producer_sequence: u64) -> Ap
             duplicate: true,
             producer_sequence,
         },
-        None => {
-            AppendResult { first: last, last, record_count: 0, duplicate: true, producer_sequence }
-        }
+        None => AppendResult {
+            first: last,
+            last,
+            record_count: 0,
+            duplicate: true,
+            producer_sequence,
+        },
     }
 }

@@ -22,6 +22,7 @@ use crate::feed::Feeds;
 use crate::files::{read_whole, write_whole};
 use crate::ids::LogId;
 use crate::wal::Wal;
+use crate::wal::segment::Geometry;
 
 /// Longest root or chunk file that is read back.
 const FILE_BYTES_MAX: u64 = 4 << 30;
@@ -64,7 +65,9 @@ impl<E: Env> Checkpoints<E> {
     /// Makes the folder and the first, empty checkpoint of a new log.
     pub(crate) async fn create(env: &E, dir: &Path, log: LogId, end: u64) -> Result<()> {
         let disk = env.disk();
-        disk.create_dir_all(dir).await.map_err(|e| Error::io("create", dir, &e))?;
+        disk.create_dir_all(dir)
+            .await
+            .map_err(|e| Error::io("create", dir, &e))?;
         let root = Root {
             log,
             number: 1,
@@ -77,13 +80,23 @@ impl<E: Env> Checkpoints<E> {
             chunks: Vec::new(),
         };
         write_whole(disk, dir, &root_name(1), &root.encode()).await?;
-        disk.sync_dir(dir).await.map_err(|e| Error::io("sync", dir, &e))
+        disk.sync_dir(dir)
+            .await
+            .map_err(|e| Error::io("sync", dir, &e))
     }
 
     /// Loads the newest checkpoint that is whole.
-    pub(crate) async fn load(env: E, dir: PathBuf, log: LogId) -> Result<Loaded<E>> {
+    pub(crate) async fn load(
+        env: E,
+        dir: PathBuf,
+        log: LogId,
+        geometry: Geometry,
+    ) -> Result<Loaded<E>> {
         let disk = env.disk();
-        let names = disk.list(&dir).await.map_err(|e| Error::io("list", &dir, &e))?;
+        let names = disk
+            .list(&dir)
+            .await
+            .map_err(|e| Error::io("list", &dir, &e))?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| root_number(name)).collect();
         numbers.sort_unstable();
         let newest: Vec<u64> = numbers.iter().rev().take(2).copied().collect();
@@ -99,13 +112,29 @@ impl<E: Env> Checkpoints<E> {
         let durable_end = roots.iter().map(|root| root.durable_end).max().unwrap_or(0);
         let incarnation = roots.iter().map(|root| root.incarnation).max().unwrap_or(0);
         for root in &roots {
-            match load_chunks(&env, &dir, root).await {
+            match load_chunks(&env, &dir, root, geometry).await {
                 Ok(feeds) => {
-                    let chunks = root.chunks.iter().map(|chunk| (chunk.chunk, *chunk)).collect();
+                    let chunks = root
+                        .chunks
+                        .iter()
+                        .map(|chunk| (chunk.chunk, *chunk))
+                        .collect();
                     let next_number = numbers.last().map_or(1, |number| number + 1);
-                    let store = Self { env, dir, chunks, kept: vec![root.clone()], next_number };
+                    let store = Self {
+                        env,
+                        dir,
+                        chunks,
+                        kept: vec![root.clone()],
+                        next_number,
+                    };
                     let root = root.clone();
-                    return Ok(Loaded { store, feeds, root, durable_end, incarnation });
+                    return Ok(Loaded {
+                        store,
+                        feeds,
+                        root,
+                        durable_end,
+                        incarnation,
+                    });
                 }
                 Err(error @ Error::NewerFormat { .. }) => return Err(error),
                 Err(error) => damage = damage.or(Some(error)),
@@ -165,19 +194,30 @@ impl<E: Env> Checkpoints<E> {
             let bytes = root::encode_chunk(*chunk, generation, &body);
             let name = chunk_name(*chunk, generation);
             if let Err(error) = write_whole(self.env.disk(), &self.dir, &name, &bytes).await {
-                dirty[..=done].iter().for_each(|chunk| feeds.borrow_mut().chunk_failed(*chunk));
+                dirty[..=done]
+                    .iter()
+                    .for_each(|chunk| feeds.borrow_mut().chunk_failed(*chunk));
                 return Err(error);
             }
             let (as_of_offset, as_of_index) = (as_of.offset, as_of.index);
             chunks.insert(
                 *chunk,
-                ChunkRef { chunk: *chunk, generation, as_of_offset, as_of_index },
+                ChunkRef {
+                    chunk: *chunk,
+                    generation,
+                    as_of_offset,
+                    as_of_index,
+                },
             );
             self.env.yield_if_needed().await;
         }
-        let written = self.finish(wal, feeds, chunks, (start.offset, retain_from), last_group).await;
+        let written = self
+            .finish(wal, feeds, chunks, (start.offset, retain_from), last_group)
+            .await;
         if written.is_err() {
-            dirty.iter().for_each(|chunk| feeds.borrow_mut().chunk_failed(*chunk));
+            dirty
+                .iter()
+                .for_each(|chunk| feeds.borrow_mut().chunk_failed(*chunk));
         }
         written
     }
@@ -204,11 +244,15 @@ impl<E: Env> Checkpoints<E> {
             chunks: chunks.values().copied().collect(),
         };
         let disk = self.env.disk();
-        disk.sync_dir(&self.dir).await.map_err(|e| Error::io("sync", &self.dir, &e))?;
+        disk.sync_dir(&self.dir)
+            .await
+            .map_err(|e| Error::io("sync", &self.dir, &e))?;
         write_whole(disk, &self.dir, &root_name(root.number), &root.encode()).await?;
         let sync = !crate::bug!("missing_directory_sync");
         if sync {
-            disk.sync_dir(&self.dir).await.map_err(|e| Error::io("sync", &self.dir, &e))?;
+            disk.sync_dir(&self.dir)
+                .await
+                .map_err(|e| Error::io("sync", &self.dir, &e))?;
         }
         self.next_number += 1;
         self.chunks = chunks;
@@ -222,14 +266,20 @@ impl<E: Env> Checkpoints<E> {
 
     /// Removes files that neither kept root names. Failing is harmless: the next one tries again.
     async fn sweep(&self) {
-        let Ok(names) = self.env.disk().list(&self.dir).await else { return };
+        let Ok(names) = self.env.disk().list(&self.dir).await else {
+            return;
+        };
         if self.kept.len() < 2 {
             return;
         }
         let mut needed = BTreeSet::new();
         for root in &self.kept {
             needed.insert(root_name(root.number));
-            needed.extend(root.chunks.iter().map(|c| chunk_name(c.chunk, c.generation)));
+            needed.extend(
+                root.chunks
+                    .iter()
+                    .map(|c| chunk_name(c.chunk, c.generation)),
+            );
         }
         for name in names.iter().filter(|name| !needed.contains(*name)) {
             let _ = self.env.disk().remove(&self.dir.join(name)).await;
@@ -254,8 +304,13 @@ async fn read_root<E: Env>(env: &E, dir: &Path, number: u64, log: LogId) -> Resu
     Ok(root)
 }
 
-async fn load_chunks<E: Env>(env: &E, dir: &Path, root: &Root) -> Result<Feeds> {
-    let mut feeds = Feeds::new(root.log);
+async fn load_chunks<E: Env>(
+    env: &E,
+    dir: &Path,
+    root: &Root,
+    geometry: Geometry,
+) -> Result<Feeds> {
+    let mut feeds = Feeds::new(root.log, geometry);
     feeds.set_next_counter(root.next_counter);
     for chunk in &root.chunks {
         let path = dir.join(chunk_name(chunk.chunk, chunk.generation));

@@ -77,15 +77,26 @@ pub(crate) fn open_file<'a>(
     }
     let (found, reserved, stored) = (r.u16()?, r.u16()?, r.u32()?);
     if found > version {
-        return Err(DecodeError::Version { format, found, supported: version });
+        return Err(DecodeError::Version {
+            format,
+            found,
+            supported: version,
+        });
     }
     let head = crc32c::crc32c(&bytes[..12]);
     let computed = crc32c::crc32c_append(crc32c::crc32c_append(head, &[0; 4]), r.0);
     if computed != stored {
-        return Err(DecodeError::Checksum { what: format, stored, computed });
+        return Err(DecodeError::Checksum {
+            what: format,
+            stored,
+            computed,
+        });
     }
     if found != version || reserved != 0 {
-        return Err(DecodeError::Invalid { field: "format_version", value: u64::from(found) });
+        return Err(DecodeError::Invalid {
+            field: "format_version",
+            value: u64::from(found),
+        });
     }
     Ok(r.0)
 }
@@ -95,11 +106,19 @@ impl Root {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
-        w.u64(self.log.0).u64(self.number).u64(self.incarnation).u64(self.durable_end);
-        w.u32(self.predecessor).u32(0).u64(self.replay_from).u64(self.retain_from);
+        w.u64(self.log.0)
+            .u64(self.number)
+            .u64(self.incarnation)
+            .u64(self.durable_end);
+        w.u32(self.predecessor)
+            .u32(0)
+            .u64(self.replay_from)
+            .u64(self.retain_from);
         w.u64(self.next_counter).u64(self.chunks.len() as u64);
         for chunk in &self.chunks {
-            w.u64(chunk.chunk).u64(chunk.generation).u64(chunk.as_of_offset);
+            w.u64(chunk.chunk)
+                .u64(chunk.generation)
+                .u64(chunk.as_of_offset);
             w.u32(chunk.as_of_index).u32(0);
         }
         seal_file(ROOT_MAGIC, CHECKPOINT_VERSION, &w.0)
@@ -110,19 +129,33 @@ impl Root {
     /// # Errors
     /// [`DecodeError`] naming what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut r = Reader(open_file(bytes, "checkpoint root", ROOT_MAGIC, CHECKPOINT_VERSION)?);
-        let (log, number, incarnation, durable_end) = (LogId(r.u64()?), r.u64()?, r.u64()?, r.u64()?);
+        let mut r = Reader(open_file(
+            bytes,
+            "checkpoint root",
+            ROOT_MAGIC,
+            CHECKPOINT_VERSION,
+        )?);
+        let (log, number, incarnation, durable_end) =
+            (LogId(r.u64()?), r.u64()?, r.u64()?, r.u64()?);
         let (predecessor, _reserved) = (r.u32()?, r.u32()?);
         let (replay_from, retain_from, next_counter) = (r.u64()?, r.u64()?, r.u64()?);
         let mut chunks = Vec::new();
         for _ in 0..r.u64()? {
             let (chunk, generation, as_of_offset) = (r.u64()?, r.u64()?, r.u64()?);
             let (as_of_index, _reserved) = (r.u32()?, r.u32()?);
-            chunks.push(ChunkRef { chunk, generation, as_of_offset, as_of_index });
+            chunks.push(ChunkRef {
+                chunk,
+                generation,
+                as_of_offset,
+                as_of_index,
+            });
         }
         r.finish()?;
         if retain_from > replay_from {
-            return Err(DecodeError::Invalid { field: "retain_from", value: retain_from });
+            return Err(DecodeError::Invalid {
+                field: "retain_from",
+                value: retain_from,
+            });
         }
         Ok(Self {
             log,
@@ -151,13 +184,24 @@ pub fn encode_chunk(chunk: u64, generation: u64, body: &[u8]) -> Vec<u8> {
 /// # Errors
 /// [`DecodeError`] naming what is wrong.
 pub fn decode_chunk(bytes: &[u8], chunk: u64, generation: u64) -> Result<&[u8], DecodeError> {
-    let mut r = Reader(open_file(bytes, "checkpoint chunk", CHUNK_MAGIC, CHECKPOINT_VERSION)?);
+    let mut r = Reader(open_file(
+        bytes,
+        "checkpoint chunk",
+        CHUNK_MAGIC,
+        CHECKPOINT_VERSION,
+    )?);
     let (found_chunk, found_generation) = (r.u64()?, r.u64()?);
     if found_chunk != chunk {
-        return Err(DecodeError::Invalid { field: "chunk", value: found_chunk });
+        return Err(DecodeError::Invalid {
+            field: "chunk",
+            value: found_chunk,
+        });
     }
     if found_generation != generation {
-        return Err(DecodeError::Invalid { field: "generation", value: found_generation });
+        return Err(DecodeError::Invalid {
+            field: "generation",
+            value: found_generation,
+        });
     }
     Ok(r.0)
 }

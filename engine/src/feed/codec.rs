@@ -16,7 +16,11 @@ impl Feeds {
     pub fn encode_chunk(&self, chunk: u64) -> Vec<u8> {
         let mut w = Writer::new();
         let (first, last) = Self::ids_of(chunk);
-        let feeds: Vec<_> = self.by_id.range(first..=last).map(|(_, feed)| feed).collect();
+        let feeds: Vec<_> = self
+            .by_id
+            .range(first..=last)
+            .map(|(_, feed)| feed)
+            .collect();
         w.u64(feeds.len() as u64);
         for feed in feeds {
             feed.encode(&mut w);
@@ -24,7 +28,9 @@ impl Feeds {
         let doomed: Vec<_> = self.doomed.range(first..=last).collect();
         w.u64(doomed.len() as u64);
         for (id, doomed) in doomed {
-            w.u64(id.0).u64(doomed.time_ms).bytes(doomed.name.as_bytes());
+            w.u64(id.0)
+                .u64(doomed.time_ms)
+                .bytes(doomed.name.as_bytes());
         }
         w.0
     }
@@ -41,7 +47,13 @@ impl Feeds {
         for _ in 0..r.u64()? {
             let id = FeedId(r.u64()?);
             let time_ms = r.u64()?;
-            self.doomed.insert(id, Doomed { time_ms, name: text(&mut r)?.into() });
+            self.doomed.insert(
+                id,
+                Doomed {
+                    time_ms,
+                    name: text(&mut r)?.into(),
+                },
+            );
         }
         r.finish()
     }
@@ -67,10 +79,18 @@ impl Feeds {
 impl Feed {
     fn encode(&self, w: &mut Writer) {
         w.u64(self.id.0).bytes(self.name.as_bytes());
-        w.u8(u8::from(self.options.keys)).u8(u8::from(self.options.exclusive));
-        w.u64(self.created_ms).u64(self.epoch.0).u64(self.next_sequence).u64(self.next_stream.0);
-        w.u64(self.last_arrival_ms).u64(self.last_timestamp_ms).u64(self.next_commit.0);
-        w.u64(self.head.commits).raw(&self.head.digest.0).u64(self.head.end);
+        w.u8(u8::from(self.options.keys))
+            .u8(u8::from(self.options.exclusive));
+        w.u64(self.created_ms)
+            .u64(self.epoch.0)
+            .u64(self.next_sequence)
+            .u64(self.next_stream.0);
+        w.u64(self.last_arrival_ms)
+            .u64(self.last_timestamp_ms)
+            .u64(self.next_commit.0);
+        w.u64(self.head.commits)
+            .raw(&self.head.digest.0)
+            .u64(self.head.end);
         w.u64(self.head.stream.0).u64(self.streams.len() as u64);
         for stream in &self.streams {
             stream.encode(w);
@@ -84,7 +104,10 @@ impl Feed {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let id = FeedId(r.u64()?);
         let name = text(r)?.into();
-        let options = FeedOptions { keys: flag(r)?, exclusive: flag(r)? };
+        let options = FeedOptions {
+            keys: flag(r)?,
+            exclusive: flag(r)?,
+        };
         let mut feed = Self {
             id,
             name,
@@ -118,9 +141,13 @@ impl Feed {
 
 impl Stream {
     fn encode(&self, w: &mut Writer) {
-        w.u64(self.id.0).u64(self.epoch.0).u64(self.first).u64(self.end);
+        w.u64(self.id.0)
+            .u64(self.epoch.0)
+            .u64(self.first)
+            .u64(self.end);
         w.u64(self.totals.records).u64(self.totals.payload_bytes);
-        w.u64(self.totals.first_timestamp_ms).u64(self.totals.max_timestamp_ms);
+        w.u64(self.totals.first_timestamp_ms)
+            .u64(self.totals.max_timestamp_ms);
         w.u8(u8::from(self.seal.is_some()));
         if let Some(seal) = &self.seal {
             seal.encode(w);
@@ -166,7 +193,10 @@ impl Stream {
             stream.packs.push(take_pack(r)?);
         }
         for _ in 0..r.u64()? {
-            stream.index.push(IndexEntry { sequence: r.u64()?, offset: r.u64()? });
+            stream.index.push(IndexEntry {
+                sequence: r.u64()?,
+                offset: r.u64()?,
+            });
         }
         Ok(stream)
     }

@@ -15,6 +15,7 @@ use crate::limits::PRODUCER_RANGES_PER_LOG_MAX;
 use crate::producer::ProducerState;
 use crate::wal::entry::{Change, Entry, EntryRef, Seal};
 use crate::wal::log::Position;
+use crate::wal::segment::Geometry;
 
 /// A stream's index gets an entry no closer than this to the one before, in bytes of log.
 const INDEX_STRIDE_BYTES: u64 = 256 << 10;
@@ -57,10 +58,12 @@ impl Feeds {
         frame: &FrameView<'_>,
         at: Position,
     ) -> Fold {
+        let geometry = self.geometry;
         let remember = self.producer_ranges() < PRODUCER_RANGES_PER_LOG_MAX;
         let feed = self.fold_target(id, at)?;
         let ranges_before = feed.producers.as_ref().map_or(0, |p| p.ranges());
-        feed.take_batch(stream, frame, at, remember)?;
+        feed.take_batch(stream, frame, remember)?;
+        feed.index_batch(stream, frame.base_sequence(), at.offset, geometry);
         let ranges_after = feed.producers.as_ref().map_or(0, |p| p.ranges());
         self.count_ranges(ranges_before, ranges_after);
         self.refresh(id);
@@ -142,7 +145,8 @@ impl Feed {
 
     fn find(&mut self, id: StreamId) -> Result<&mut Stream, Misfit> {
         let feed = self.id;
-        self.stream_mut(id).ok_or_else(|| Misfit(format!("no stream {id} in feed id {feed}")))
+        self.stream_mut(id)
+            .ok_or_else(|| Misfit(format!("no stream {id} in feed id {feed}")))
     }
 
     fn open(&mut self, id: StreamId) -> Fold {
@@ -164,13 +168,7 @@ impl Feed {
         Ok(())
     }
 
-    fn take_batch(
-        &mut self,
-        id: StreamId,
-        frame: &FrameView<'_>,
-        at: Position,
-        remember: bool,
-    ) -> Fold {
+    fn take_batch(&mut self, id: StreamId, frame: &FrameView<'_>, remember: bool) -> Fold {
         if frame.base_sequence() != self.next_sequence {
             let (base, next) = (frame.base_sequence(), self.next_sequence);
             return misfit(format!("batch at sequence {base}, {next} is next"));
@@ -180,7 +178,10 @@ impl Feed {
         let first_timestamp_ms = frame.record(0).map_or(0, |record| record.timestamp_ms);
         let stream = self.find(id)?;
         if stream.is_sealed() || stream.end != frame.base_sequence() {
-            return misfit(format!("batch into stream {id} that ends at {}", stream.end));
+            return misfit(format!(
+                "batch into stream {id} that ends at {}",
+                stream.end
+            ));
         }
         if stream.totals.records == 0 {
             stream.totals.first_timestamp_ms = first_timestamp_ms;
@@ -189,12 +190,6 @@ impl Feed {
         stream.totals.records += frame.record_count() as u64;
         stream.totals.payload_bytes += frame.payload_bytes();
         stream.totals.max_timestamp_ms = last_timestamp_ms.max(stream.totals.max_timestamp_ms);
-        let entry = IndexEntry { sequence: frame.base_sequence(), offset: at.offset };
-        match stream.index.last() {
-            Some(last) if entry.offset < last.offset + INDEX_STRIDE_BYTES => {}
-            None => stream.index = vec![entry],
-            Some(_) => stream.index.push(entry),
-        }
         self.next_sequence = end;
         self.last_arrival_ms = self.last_arrival_ms.max(frame.arrival_ms());
         self.last_timestamp_ms = self.last_timestamp_ms.max(last_timestamp_ms);
@@ -205,18 +200,46 @@ impl Feed {
                 last_updated_ms: frame.arrival_ms(),
                 last_range: (frame.base_sequence(), end - 1),
             };
-            self.producers.get_or_insert_default().accept(producer.id, state, remember);
+            self.producers
+                .get_or_insert_default()
+                .accept(producer.id, state, remember);
         }
         Ok(())
     }
 
+    /// Adds to the stream's sparse log index. The first batch in a segment always gets an entry, so
+    /// that what is packed up to a segment's end never holds that segment back.
+    fn index_batch(&mut self, id: StreamId, sequence: u64, offset: u64, geometry: Geometry) {
+        let Some(stream) = self.stream_mut(id) else {
+            return;
+        };
+        let entry = IndexEntry { sequence, offset };
+        match stream.index.last() {
+            None => stream.index = vec![entry],
+            Some(last) => {
+                let near = offset < last.offset + INDEX_STRIDE_BYTES;
+                let same = geometry.segment_of(offset) == geometry.segment_of(last.offset);
+                if !(near && same) {
+                    stream.index.push(entry);
+                }
+            }
+        }
+    }
+
     fn seal(&mut self, id: StreamId, seal: &Seal) -> Fold {
-        let older = self.streams.iter().find(|s| s.id < id && !s.is_sealed()).map(|s| s.id);
+        let older = self
+            .streams
+            .iter()
+            .find(|s| s.id < id && !s.is_sealed())
+            .map(|s| s.id);
         if let Some(older) = older {
             return misfit(format!("stream {id} sealed before {older}"));
         }
         if seal.number != self.next_commit {
-            return misfit(format!("commit {} sealed, {} is next", seal.number, self.next_commit));
+            return misfit(format!(
+                "commit {} sealed, {} is next",
+                seal.number, self.next_commit
+            ));
         }
         let stream = self.find(id)?;
         if stream.is_sealed() {
@@ -235,10 +258,14 @@ impl Feed {
         let stream = self.find(id)?;
         if pack.first.0 != stream.packed_end() || pack.end.0 > stream.end {
             let (first, end, at) = (pack.first, pack.end, stream.packed_end());
-            return misfit(format!("pack {first}..{end} staged, stream {id} is packed to {at}"));
+            return misfit(format!(
+                "pack {first}..{end} staged, stream {id} is packed to {at}"
+            ));
         }
         stream.packs.push(pack.clone());
-        let at = stream.index.partition_point(|entry| entry.sequence <= pack.end.0);
+        let at = stream
+            .index
+            .partition_point(|entry| entry.sequence <= pack.end.0);
         stream.index.drain(..at.saturating_sub(1));
         if stream.packed_end() == stream.end {
             stream.index = Vec::new();
@@ -252,12 +279,20 @@ impl Feed {
             return misfit(format!("stream {id} published, the oldest is {oldest:?}"));
         }
         let stream = self.streams.remove(0);
-        let discarded = stream.seal.as_ref().is_some_and(|s| s.kind == CommitKind::Discarded);
+        let discarded = stream
+            .seal
+            .as_ref()
+            .is_some_and(|s| s.kind == CommitKind::Discarded);
         if stream.manifest.is_none() && !discarded {
             return misfit(format!("stream {id} published without manifest"));
         }
         let commits = self.head.commits + 1;
-        self.head = Head { commits, digest, end: stream.end, stream: id };
+        self.head = Head {
+            commits,
+            digest,
+            end: stream.end,
+            stream: id,
+        };
         Ok(())
     }
 }

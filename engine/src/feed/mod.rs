@@ -13,14 +13,13 @@ mod codec;
 mod fold;
 mod store;
 
-pub use fold::Misfit;
-pub use store::{Doomed, Feeds};
+pub use store::Feeds;
 
 use std::rc::Rc;
 
+use crate::commit::PackRef;
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
-use crate::commit::PackRef;
 use crate::wal::entry::Seal;
 
 /// How a feed was made.
@@ -96,7 +95,9 @@ impl Stream {
     /// Log offset of a group at or before the batch that holds `sequence`.
     #[must_use]
     pub fn log_offset(&self, sequence: u64) -> Option<u64> {
-        let at = self.index.partition_point(|entry| entry.sequence <= sequence);
+        let at = self
+            .index
+            .partition_point(|entry| entry.sequence <= sequence);
         self.index.get(at.checked_sub(1)?).map(|entry| entry.offset)
     }
 
@@ -172,12 +173,18 @@ impl Feed {
     /// The unpublished stream `id`.
     #[must_use]
     pub fn stream(&self, id: StreamId) -> Option<&Stream> {
-        let at = self.streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        let at = self
+            .streams
+            .binary_search_by_key(&id, |stream| stream.id)
+            .ok()?;
         self.streams.get(at)
     }
 
     pub(crate) fn stream_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
-        let at = self.streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
+        let at = self
+            .streams
+            .binary_search_by_key(&id, |stream| stream.id)
+            .ok()?;
         self.streams.get_mut(at)
     }
 

@@ -15,6 +15,7 @@ use crate::ids::{CommitNumber, Epoch, FeedId, LogId, StreamId};
 use crate::limits::CHUNK_FEEDS;
 use crate::wal::entry::Change;
 use crate::wal::log::Position;
+use crate::wal::segment::Geometry;
 
 const COUNTER_BITS: u32 = 48;
 
@@ -28,9 +29,10 @@ pub struct Doomed {
 }
 
 /// All feeds of one log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Feeds {
     log: LogId,
+    pub(super) geometry: Geometry,
     pub(super) by_id: BTreeMap<FeedId, Box<Feed>>,
     by_name: BTreeMap<Rc<str>, FeedId>,
     pub(super) doomed: BTreeMap<FeedId, Doomed>,
@@ -46,8 +48,19 @@ pub struct Feeds {
 impl Feeds {
     /// No feeds.
     #[must_use]
-    pub fn new(log: LogId) -> Self {
-        Self { log, ..Self::default() }
+    pub fn new(log: LogId, geometry: Geometry) -> Self {
+        Self {
+            log,
+            geometry,
+            by_id: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            doomed: BTreeMap::new(),
+            next_counter: 0,
+            dirty: BTreeSet::new(),
+            ranges: 0,
+            sealed: BTreeSet::new(),
+            needed: BTreeSet::new(),
+        }
     }
 
     /// The feed named `name`.
@@ -69,12 +82,9 @@ impl Feeds {
     /// Feeds whose name is at or after `from`, in name order.
     pub fn names_from(&self, from: &str) -> impl Iterator<Item = &Feed> {
         let range = (std::ops::Bound::Included(from), std::ops::Bound::Unbounded);
-        self.by_name.range::<str, _>(range).filter_map(|(_, id)| self.get(*id))
-    }
-
-    /// All feeds, in id order.
-    pub fn iter(&self) -> impl Iterator<Item = &Feed> {
-        self.by_id.values().map(|feed| &**feed)
+        self.by_name
+            .range::<str, _>(range)
+            .filter_map(|(_, id)| self.get(*id))
     }
 
     /// Deleted feeds whose objects are still there.
@@ -86,12 +96,6 @@ impl Feeds {
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_id.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
     }
 
     /// The id that the next feed gets.
@@ -153,7 +157,9 @@ impl Feeds {
 
     /// Brings the derived sets in line with feed `id`.
     pub(super) fn refresh(&mut self, id: FeedId) {
-        let Some(feed) = self.by_id.get_mut(&id) else { return };
+        let Some(feed) = self.by_id.get_mut(&id) else {
+            return;
+        };
         let needed = feed.needed_from();
         let before = std::mem::replace(&mut feed.needed_cached, needed);
         let sealed = feed.streams.first().is_some_and(super::Stream::is_sealed);
@@ -189,7 +195,13 @@ impl Feeds {
         change: &Change,
         at: Position,
     ) -> Result<(), Misfit> {
-        let Change::FeedCreated { name, keys, exclusive, time_ms } = change else {
+        let Change::FeedCreated {
+            name,
+            keys,
+            exclusive,
+            time_ms,
+        } = change
+        else {
             return Err(Misfit("not a creation".to_owned()));
         };
         let counter = id.0 & ((1 << COUNTER_BITS) - 1);
@@ -202,7 +214,10 @@ impl Feeds {
         self.insert(Feed {
             id,
             name: name.as_str().into(),
-            options: FeedOptions { keys: *keys, exclusive: *exclusive },
+            options: FeedOptions {
+                keys: *keys,
+                exclusive: *exclusive,
+            },
             created_ms: *time_ms,
             epoch: Epoch(0),
             next_sequence: 0,
@@ -228,12 +243,7 @@ impl Feeds {
         self.refresh(id);
     }
 
-    pub(super) fn delete(
-        &mut self,
-        id: FeedId,
-        time_ms: u64,
-        _at: Position,
-    ) -> Result<(), Misfit> {
+    pub(super) fn delete(&mut self, id: FeedId, time_ms: u64, _at: Position) -> Result<(), Misfit> {
         self.mark(id);
         let Some(feed) = self.by_id.remove(&id) else {
             return Err(Misfit(format!("feed id {id} deleted but not there")));
@@ -244,7 +254,13 @@ impl Feeds {
             self.needed.remove(&(offset, id));
         }
         self.ranges -= feed.producers.as_ref().map_or(0, |p| p.ranges());
-        self.doomed.insert(id, Doomed { name: feed.name, time_ms });
+        self.doomed.insert(
+            id,
+            Doomed {
+                name: feed.name,
+                time_ms,
+            },
+        );
         Ok(())
     }
 

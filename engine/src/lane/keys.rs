@@ -45,7 +45,11 @@ pub(super) async fn build<E: Env>(
             Error::corrupt(&path, 0, format!("no section of stream {}", stream.id))
         })?;
         keys_expected += section.key_count;
-        runs.push(Run { path, range: section.keys.clone(), buffered: Vec::new() });
+        runs.push(Run {
+            path,
+            range: section.keys.clone(),
+            buffered: Vec::new(),
+        });
     }
     let mut merge = KeyMerge::new(runs.len());
     let options = KeyIndexOptions::new(feed, stream.id, keys_expected);
@@ -72,8 +76,13 @@ pub(super) async fn build<E: Env>(
     while let Some(part) = parts.pop_front() {
         upload.part(Arc::new(part)).await?;
     }
-    upload.finish(&paths::key_index(name, feed, stream.id, &done.digest)).await?;
-    Ok(KeyIndexRef { digest: done.digest, bytes: done.bytes })
+    upload
+        .finish(&paths::key_index(name, feed, stream.id, &done.digest))
+        .await?;
+    Ok(KeyIndexRef {
+        digest: done.digest,
+        bytes: done.bytes,
+    })
 }
 
 /// Gives the merge the next block of `run`; `true` when the run has none left.
@@ -96,14 +105,24 @@ async fn supply<E: Env>(
             return Ok(false);
         }
         if run.range.is_empty() {
-            let error = parsed.err().map_or_else(String::new, |error| error.to_string());
+            let error = parsed
+                .err()
+                .map_or_else(String::new, |error| error.to_string());
             return Err(Error::corrupt(&run.path, run.range.start, error));
         }
         let left = usize::try_from(run.range.end - run.range.start).unwrap_or(usize::MAX);
         let want = left.min(READ_BYTES);
-        let bytes = service.env.bucket().get_range(&run.path, run.range.start, want).await?;
+        let bytes = service
+            .env
+            .bucket()
+            .get_range(&run.path, run.range.start, want)
+            .await?;
         if bytes.is_empty() {
-            return Err(Error::corrupt(&run.path, run.range.start, "object ends early"));
+            return Err(Error::corrupt(
+                &run.path,
+                run.range.start,
+                "object ends early",
+            ));
         }
         run.range.start += bytes.len() as u64;
         run.buffered.extend_from_slice(&bytes);

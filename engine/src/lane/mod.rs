@@ -83,7 +83,9 @@ impl LaneState {
 
     /// Waits until the lane's tasks have ended.
     pub(crate) async fn idle(&self) {
-        self.ended.until(|| (self.running.get() == 0).then_some(())).await;
+        self.ended
+            .until(|| (self.running.get() == 0).then_some(()))
+            .await;
     }
 
     fn set_trouble(&self, trouble: Option<String>) {
@@ -195,8 +197,13 @@ async fn run_checkpoints<E: Env>(service: &Rc<LogService<E>>) {
 
 fn checkpoint_due<E: Env>(service: &LogService<E>) -> bool {
     let checkpoints = service.checkpoints.borrow();
-    let Some(checkpoints) = &*checkpoints else { return false };
-    let since = service.wal.durable_end().saturating_sub(checkpoints.replay_from());
+    let Some(checkpoints) = &*checkpoints else {
+        return false;
+    };
+    let since = service
+        .wal
+        .durable_end()
+        .saturating_sub(checkpoints.replay_from());
     if since >= service.config.wal.checkpoint_bytes {
         return true;
     }
@@ -212,7 +219,10 @@ fn checkpoint_due<E: Env>(service: &LogService<E>) -> bool {
 /// Log offset below which no stream needs the log.
 fn needed_from<E: Env>(service: &LogService<E>) -> u64 {
     let feeds = service.feeds.borrow();
-    feeds.needed_from().unwrap_or(u64::MAX).min(service.wal.durable_end())
+    feeds
+        .needed_from()
+        .unwrap_or(u64::MAX)
+        .min(service.wal.durable_end())
 }
 
 /// The error of work that was cut short because the service stops.

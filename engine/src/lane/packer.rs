@@ -125,9 +125,16 @@ impl<E: Env> Packer<E> {
 
     /// Frames of a region for a stream that gets a pack of its own.
     async fn take_frames(&mut self, key: Key, frames: Vec<FrameRef>) -> Result<()> {
-        let Some(built) = self.built_end(key) else { return Ok(()) };
-        let wanted: Vec<_> = frames.into_iter().filter(|frame| frame.base >= built).collect();
-        let Some(first) = wanted.first() else { return Ok(()) };
+        let Some(built) = self.built_end(key) else {
+            return Ok(());
+        };
+        let wanted: Vec<_> = frames
+            .into_iter()
+            .filter(|frame| frame.base >= built)
+            .collect();
+        let Some(first) = wanted.first() else {
+            return Ok(());
+        };
         if first.base > built {
             // What earlier regions left in the log comes first.
             self.drain(key, first.base).await?;
@@ -178,13 +185,19 @@ impl<E: Env> Packer<E> {
                 Err(Missing::AtEnd) => break,
                 Err(Missing::Retired) => {
                     let detail = format!("stream {} of feed id {} needs it", key.1, key.0);
-                    return Err(Error::corrupt(format!("log offset {at} is gone"), 0, detail));
+                    return Err(Error::corrupt(
+                        format!("log offset {at} is gone"),
+                        0,
+                        detail,
+                    ));
                 }
             };
             at = group.header.end();
             held += group.bytes().len();
             let here = frames_of(&group)?.into_iter().filter(|(k, _)| *k == key);
-            let wanted = here.map(|(_, frame)| frame).filter(|f| f.base >= from && f.base < end);
+            let wanted = here
+                .map(|(_, frame)| frame)
+                .filter(|f| f.base >= from && f.base < end);
             frames.extend(wanted);
             if frames.last().is_some_and(|frame| frame.end >= end) {
                 break;
@@ -196,10 +209,12 @@ impl<E: Env> Packer<E> {
     fn log_offset(&self, key: Key, sequence: u64) -> Result<u64> {
         let feeds = self.service.feeds.borrow();
         let stream = feeds.get(key.0).and_then(|feed| feed.stream(key.1));
-        stream.and_then(|stream| stream.log_offset(sequence)).ok_or_else(|| {
-            let detail = format!("no index entry for sequence {sequence}");
-            Error::corrupt(format!("stream {} of feed id {}", key.1, key.0), 0, detail)
-        })
+        stream
+            .and_then(|stream| stream.log_offset(sequence))
+            .ok_or_else(|| {
+                let detail = format!("no index entry for sequence {sequence}");
+                Error::corrupt(format!("stream {} of feed id {}", key.1, key.0), 0, detail)
+            })
     }
 
     /// One past the last sequence of `key` that is in a pack or on its way; `None` when the stream
@@ -207,15 +222,24 @@ impl<E: Env> Packer<E> {
     fn built_end(&self, key: Key) -> Option<u64> {
         let feeds = self.service.feeds.borrow();
         let stream = feeds.get(key.0)?.stream(key.1)?;
-        let discarded = stream.seal.as_ref().is_some_and(|s| s.kind == CommitKind::Discarded);
+        let discarded = stream
+            .seal
+            .as_ref()
+            .is_some_and(|s| s.kind == CommitKind::Discarded);
         if discarded {
             return None;
         }
-        Some(self.open.get(&key).map_or(stream.packed_end(), |pack| pack.end))
+        Some(
+            self.open
+                .get(&key)
+                .map_or(stream.packed_end(), |pack| pack.end),
+        )
     }
 
     async fn push(&mut self, key: Key, frames: Vec<FrameRef>) -> Result<()> {
-        let Some(last) = frames.last() else { return Ok(()) };
+        let Some(last) = frames.last() else {
+            return Ok(());
+        };
         let end = last.end;
         let mut pack = match self.open.remove(&key) {
             Some(pack) => pack,
@@ -244,17 +268,33 @@ impl<E: Env> Packer<E> {
             pack.upload.part(Arc::new(part)).await?;
         }
         let full = builder.position() >= self.service.config.pack_bytes;
-        self.open.insert(key, OpenPack { builder, upload: pack.upload, end });
+        self.open.insert(
+            key,
+            OpenPack {
+                builder,
+                upload: pack.upload,
+                end,
+            },
+        );
         if full { self.cut(key).await } else { Ok(()) }
     }
 
     async fn begin(&self, key: Key) -> Result<OpenPack<E>> {
         let keyed = self.keyed(key.0);
-        let kind = PackKind::Stream { feed: key.0, stream: key.1 };
+        let kind = PackKind::Stream {
+            feed: key.0,
+            stream: key.1,
+        };
         let mut builder = PackBuilder::new(kind, self.options);
-        builder.begin_section(key.0, key.1, keyed).map_err(|error| damaged(key, &error))?;
+        builder
+            .begin_section(key.0, key.1, keyed)
+            .map_err(|error| damaged(key, &error))?;
         let upload = self.service.env.bucket().upload().await?;
-        Ok(OpenPack { builder, upload, end: 0 })
+        Ok(OpenPack {
+            builder,
+            upload,
+            end: 0,
+        })
     }
 
     fn keyed(&self, feed: FeedId) -> bool {
@@ -264,8 +304,15 @@ impl<E: Env> Packer<E> {
 
     /// Finishes the pack of `key`, if one is open, and stages it.
     async fn cut(&mut self, key: Key) -> Result<()> {
-        let Some(pack) = self.open.remove(&key) else { return Ok(()) };
-        let name = self.service.feeds.borrow().get(key.0).map(|feed| feed.name.clone());
+        let Some(pack) = self.open.remove(&key) else {
+            return Ok(());
+        };
+        let name = self
+            .service
+            .feeds
+            .borrow()
+            .get(key.0)
+            .map(|feed| feed.name.clone());
         let Some(name) = name else { return Ok(()) };
         let summary = self
             .finish(pack.builder, pack.upload, |summary| {
@@ -283,8 +330,7 @@ impl<E: Env> Packer<E> {
         path: impl FnOnce(&PackSummary) -> String,
     ) -> Result<PackSummary> {
         let finished = self.service.env.offload(move || builder.finish()).await;
-        let (parts, summary) =
-            finished.map_err(|e| damaged((FeedId(0), StreamId(0)), &e))?;
+        let (parts, summary) = finished.map_err(|e| damaged((FeedId(0), StreamId(0)), &e))?;
         for part in parts {
             upload.part(Arc::new(part)).await?;
         }
@@ -298,15 +344,20 @@ impl<E: Env> Packer<E> {
             let pack = PackRef::of(place, summary, section);
             let wanted = {
                 let feeds = self.service.feeds.borrow();
-                let stream = feeds.get(section.feed).and_then(|feed| feed.stream(section.stream));
+                let stream = feeds
+                    .get(section.feed)
+                    .and_then(|feed| feed.stream(section.stream));
                 stream.is_some_and(|stream| {
-                    let discarded =
-                        stream.seal.as_ref().is_some_and(|s| s.kind == CommitKind::Discarded);
+                    let discarded = stream
+                        .seal
+                        .as_ref()
+                        .is_some_and(|s| s.kind == CommitKind::Discarded);
                     !discarded && stream.packed_end() == pack.first.0 && pack.end.0 <= stream.end
                 })
             };
             if wanted {
-                self.service.change(section.feed, section.stream, &Change::PackStaged(pack));
+                self.service
+                    .change(section.feed, section.stream, &Change::PackStaged(pack));
             }
         }
     }
@@ -320,12 +371,21 @@ impl<E: Env> Packer<E> {
     /// LANE-4.
     async fn bound_memory(&mut self) -> Result<()> {
         loop {
-            let held: usize = self.open.values().map(|pack| pack.builder.buffered_bytes()).sum();
+            let held: usize = self
+                .open
+                .values()
+                .map(|pack| pack.builder.buffered_bytes())
+                .sum();
             if held <= self.service.lane.lane_bytes {
                 return Ok(());
             }
-            let biggest = self.open.iter().max_by_key(|(_, pack)| pack.builder.buffered_bytes());
-            let Some(key) = biggest.map(|(key, _)| *key) else { return Ok(()) };
+            let biggest = self
+                .open
+                .iter()
+                .max_by_key(|(_, pack)| pack.builder.buffered_bytes());
+            let Some(key) = biggest.map(|(key, _)| *key) else {
+                return Ok(());
+            };
             self.cut(key).await?;
         }
     }
@@ -361,7 +421,7 @@ impl<E: Env> Packer<E> {
         if !quiet.is_empty() {
             self.share(&quiet, needed, bound).await?;
         }
-        Ok(true)
+        Ok(needed_from(&self.service) > needed)
     }
 
     /// Packs everything of the `quiet` streams between two log offsets into shared packs.
@@ -371,7 +431,9 @@ impl<E: Env> Packer<E> {
         let mut reader = LogReader::new(self.service.wal.clone());
         let mut at = from;
         while at < bound {
-            let Ok(group) = reader.group(at).await? else { break };
+            let Ok(group) = reader.group(at).await? else {
+                break;
+            };
             if group.header.offset >= bound {
                 break;
             }
@@ -386,7 +448,9 @@ impl<E: Env> Packer<E> {
             }
             self.service.env.yield_if_needed().await;
         }
-        let sections = gathered.into_iter().filter(|(_, frames)| !frames.is_empty());
+        let sections = gathered
+            .into_iter()
+            .filter(|(_, frames)| !frames.is_empty());
         self.share_sections(sections.collect()).await
     }
 
@@ -400,8 +464,11 @@ impl<E: Env> Packer<E> {
                 && let Some((key, frames)) = sections.next()
             {
                 let keyed = self.keyed(key.0);
-                let (back, parts, pushed) =
-                    self.service.env.offload(move || add_section(builder, key, keyed, &frames)).await;
+                let (back, parts, pushed) = self
+                    .service
+                    .env
+                    .offload(move || add_section(builder, key, keyed, &frames))
+                    .await;
                 builder = back;
                 pushed.map_err(|error| damaged(key, &error))?;
                 for part in parts {
@@ -421,7 +488,11 @@ fn add_section(
     key: Key,
     keyed: bool,
     frames: &[FrameRef],
-) -> (PackBuilder, Vec<AlignedBuf>, std::result::Result<(), PackError>) {
+) -> (
+    PackBuilder,
+    Vec<AlignedBuf>,
+    std::result::Result<(), PackError>,
+) {
     let mut parts = Vec::new();
     let mut pushed = builder.begin_section(key.0, key.1, keyed);
     for frame in frames {
@@ -435,7 +506,11 @@ fn add_section(
 }
 
 fn damaged(key: Key, error: &PackError) -> Error {
-    Error::corrupt(format!("log batch of stream {} of feed id {}", key.1, key.0), 0, error)
+    Error::corrupt(
+        format!("log batch of stream {} of feed id {}", key.1, key.0),
+        0,
+        error,
+    )
 }
 
 /// All batches of a group, each with the stream it belongs to.

@@ -36,7 +36,9 @@ pub(super) async fn publish_next<E: Env>(
     packer: &mut Packer<E>,
 ) -> Result<bool> {
     let sealed = service.feeds.borrow().next_sealed().and_then(sealed_of);
-    let Some(sealed) = sealed else { return Ok(false) };
+    let Some(sealed) = sealed else {
+        return Ok(false);
+    };
     publish(service, packer, sealed).await?;
     Ok(true)
 }
@@ -74,12 +76,16 @@ async fn publish<E: Env>(
     if !discarded && manifest.is_none() {
         packer.complete(key, sealed.stream.end).await?;
         manifest = write_manifest(service, &sealed).await?;
-        let Some(digest) = manifest else { return Ok(()) };
+        let Some(digest) = manifest else {
+            return Ok(());
+        };
         service.change(key.0, key.1, &Change::ManifestLogged { digest });
     }
     // The seal and the manifest digest are durable before the commit exists: LANE-3.
     service.settle().await?;
-    let Some(stream) = current(service, &sealed) else { return Ok(()) };
+    let Some(stream) = current(service, &sealed) else {
+        return Ok(());
+    };
     let commit = commit_of(&sealed, &stream, manifest.unwrap_or_default());
     create_feed_object(service, &sealed).await?;
     let digest = create_commit(service, &sealed, &commit).await?;
@@ -93,7 +99,10 @@ async fn publish<E: Env>(
 }
 
 fn seal_kind(stream: &Stream) -> CommitKind {
-    stream.seal.as_ref().map_or(CommitKind::Sealed, |seal| seal.kind)
+    stream
+        .seal
+        .as_ref()
+        .map_or(CommitKind::Sealed, |seal| seal.kind)
 }
 
 /// The stream as it stands now; `None` when its feed was deleted meanwhile.
@@ -105,7 +114,12 @@ fn current<E: Env>(service: &LogService<E>, sealed: &Sealed) -> Option<Stream> {
 fn commit_of(sealed: &Sealed, stream: &Stream, manifest: Digest) -> Commit {
     let (number, kind, time_ms, message) = match &stream.seal {
         Some(seal) => (seal.number, seal.kind, seal.time_ms, seal.message.clone()),
-        None => (CommitNumber(sealed.published), CommitKind::Sealed, 0, String::new()),
+        None => (
+            CommitNumber(sealed.published),
+            CommitKind::Sealed,
+            0,
+            String::new(),
+        ),
     };
     Commit {
         number,
@@ -129,9 +143,15 @@ async fn write_manifest<E: Env>(
     service: &Rc<LogService<E>>,
     sealed: &Sealed,
 ) -> Result<Option<Digest>> {
-    let Some(stream) = current(service, sealed) else { return Ok(None) };
+    let Some(stream) = current(service, sealed) else {
+        return Ok(None);
+    };
     if stream.packed_end() != stream.end {
-        let detail = format!("packed to {}, sealed at {}", stream.packed_end(), stream.end);
+        let detail = format!(
+            "packed to {}, sealed at {}",
+            stream.packed_end(),
+            stream.end
+        );
         return Err(Error::corrupt(format!("stream {}", stream.id), 0, detail));
     }
     let key_index = match sealed.keyed && !stream.packs.is_empty() {
@@ -184,14 +204,21 @@ async fn create_commit<E: Env>(
     let (found, _) = bucket.get(&path).await?;
     if crate::bug!("published_twice") {
         let next = CommitNumber(commit.number.0 + 1);
-        let again = Commit { number: next, ..commit.clone() };
+        let again = Commit {
+            number: next,
+            ..commit.clone()
+        };
         let path = paths::commit(&sealed.name, sealed.feed, next);
         bucket.put_if_absent(&path, again.encode()).await?;
     }
     if found == bytes {
         return Ok(digest);
     }
-    Err(Error::corrupt(path, 0, "a commit of this number exists and is not ours"))
+    Err(Error::corrupt(
+        path,
+        0,
+        "a commit of this number exists and is not ours",
+    ))
 }
 
 impl<E: Env> LogService<E> {
@@ -207,7 +234,9 @@ impl<E: Env> LogService<E> {
             .until(|| {
                 let feeds = self.feeds.borrow();
                 let Some(found) = feeds.get(feed) else {
-                    return Some(Err(Error::FeedNotFound { feed: crate::error::feed_label(feed) }));
+                    return Some(Err(Error::FeedNotFound {
+                        feed: crate::error::feed_label(feed),
+                    }));
                 };
                 if found.head.commits > number.0 {
                     return Some(Ok(found.name.clone()));

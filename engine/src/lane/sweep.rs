@@ -27,7 +27,9 @@ pub(super) async fn sweep_one<E: Env>(service: &Rc<LogService<E>>) -> Result<boo
         .doomed()
         .find(|(_, doomed)| doomed.time_ms.saturating_add(grace_ms) <= now_ms)
         .map(|(id, doomed)| (id, doomed.name.clone()));
-    let Some((feed, name)) = due else { return Ok(false) };
+    let Some((feed, name)) = due else {
+        return Ok(false);
+    };
     let prefix = paths::feed_prefix(&name, feed);
     let bucket = service.env.bucket();
     let objects = bucket.list(&prefix, "", BATCH).await?;

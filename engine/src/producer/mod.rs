@@ -112,24 +112,39 @@ impl Producers {
     pub fn judge(&self, id: &[u8], epoch: u64, sequence: u64) -> Verdict {
         let Some(known) = self.known.get(id) else {
             let first = Verdict::Accepted { is_new: true };
-            return if sequence == 0 { first } else { Verdict::Gap { expected: 0 } };
+            return if sequence == 0 {
+                first
+            } else {
+                Verdict::Gap { expected: 0 }
+            };
         };
         let state = &known.state;
         if epoch < state.epoch {
-            return Verdict::StaleEpoch { current: state.epoch };
+            return Verdict::StaleEpoch {
+                current: state.epoch,
+            };
         }
         if epoch > state.epoch {
             let start = Verdict::Accepted { is_new: false };
-            return if sequence == 0 { start } else { Verdict::InvalidEpochStart };
+            return if sequence == 0 {
+                start
+            } else {
+                Verdict::InvalidEpochStart
+            };
         }
         if sequence <= state.last_sequence {
             let range = known.range_of(sequence);
-            return Verdict::Duplicate { last_sequence: state.last_sequence, range };
+            return Verdict::Duplicate {
+                last_sequence: state.last_sequence,
+                range,
+            };
         }
         if sequence == state.last_sequence + 1 {
             return Verdict::Accepted { is_new: false };
         }
-        Verdict::Gap { expected: state.last_sequence + 1 }
+        Verdict::Gap {
+            expected: state.last_sequence + 1,
+        }
     }
 
     /// Folds an accepted batch. `remember` allows keeping the range of the batch before it.
@@ -139,7 +154,13 @@ impl Producers {
                 self.oldest_ms = state.last_updated_ms;
             }
             self.oldest_ms = self.oldest_ms.min(state.last_updated_ms);
-            self.known.insert(id.into(), Known { state, earlier: None });
+            self.known.insert(
+                id.into(),
+                Known {
+                    state,
+                    earlier: None,
+                },
+            );
             return;
         };
         let old = std::mem::replace(&mut known.state, state);
@@ -172,7 +193,10 @@ impl Producers {
         if now_ms < self.oldest_ms.saturating_add(idle_ms) {
             return None;
         }
-        let oldest = self.known.iter().min_by_key(|(_, known)| known.state.last_updated_ms)?;
+        let oldest = self
+            .known
+            .iter()
+            .min_by_key(|(_, known)| known.state.last_updated_ms)?;
         self.oldest_ms = oldest.1.state.last_updated_ms;
         (now_ms >= self.oldest_ms.saturating_add(idle_ms)).then(|| oldest.0.to_vec())
     }
@@ -181,7 +205,10 @@ impl Producers {
         w.u64(self.known.len() as u64);
         for (id, known) in &self.known {
             let state = &known.state;
-            w.bytes(id).u64(state.epoch).u64(state.last_sequence).u64(state.last_updated_ms);
+            w.bytes(id)
+                .u64(state.epoch)
+                .u64(state.last_sequence)
+                .u64(state.last_updated_ms);
             w.u64(state.last_range.0).u64(state.last_range.1);
             let earlier = known.earlier.as_deref();
             w.u16(u16::try_from(earlier.map_or(0, VecDeque::len)).expect("bounded"));
@@ -192,7 +219,10 @@ impl Producers {
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut producers = Self { oldest_ms: u64::MAX, ..Self::default() };
+        let mut producers = Self {
+            oldest_ms: u64::MAX,
+            ..Self::default()
+        };
         for _ in 0..r.u64()? {
             let id = r.bytes()?.into();
             let state = ProducerState {
@@ -220,7 +250,9 @@ impl Known {
             return Some(self.state.last_range);
         }
         let ranges = self.earlier.as_deref()?;
-        let at = ranges.binary_search_by_key(&sequence, |range| range.0).ok()?;
+        let at = ranges
+            .binary_search_by_key(&sequence, |range| range.0)
+            .ok()?;
         Some((ranges[at].1, ranges[at].2))
     }
 }

@@ -1,13 +1,22 @@
 use super::*;
 
 fn state(epoch: u64, last_sequence: u64, range: (u64, u64)) -> ProducerState {
-    ProducerState { epoch, last_sequence, last_updated_ms: 1000, last_range: range }
+    ProducerState {
+        epoch,
+        last_sequence,
+        last_updated_ms: 1000,
+        last_range: range,
+    }
 }
 
 fn producers() -> Producers {
     let mut producers = Producers::default();
     for sequence in 0..5 {
-        producers.accept(b"p", state(3, sequence, (sequence * 10, sequence * 10 + 9)), true);
+        producers.accept(
+            b"p",
+            state(3, sequence, (sequence * 10, sequence * 10 + 9)),
+            true,
+        );
     }
     producers
 }
@@ -15,23 +24,38 @@ fn producers() -> Producers {
 #[test]
 fn judge_new_producer_starts_at_zero() {
     let producers = Producers::default();
-    assert_eq!(producers.judge(b"x", 7, 0), Verdict::Accepted { is_new: true });
+    assert_eq!(
+        producers.judge(b"x", 7, 0),
+        Verdict::Accepted { is_new: true }
+    );
     assert_eq!(producers.judge(b"x", 0, 1), Verdict::Gap { expected: 0 });
 }
 
 #[test]
 fn judge_known_producer_all_verdicts() {
     let producers = producers();
-    assert_eq!(producers.judge(b"p", 3, 5), Verdict::Accepted { is_new: false });
+    assert_eq!(
+        producers.judge(b"p", 3, 5),
+        Verdict::Accepted { is_new: false }
+    );
     assert_eq!(producers.judge(b"p", 3, 6), Verdict::Gap { expected: 5 });
-    assert_eq!(producers.judge(b"p", 2, 9), Verdict::StaleEpoch { current: 3 });
+    assert_eq!(
+        producers.judge(b"p", 2, 9),
+        Verdict::StaleEpoch { current: 3 }
+    );
     assert_eq!(producers.judge(b"p", 4, 1), Verdict::InvalidEpochStart);
-    assert_eq!(producers.judge(b"p", 4, 0), Verdict::Accepted { is_new: false });
+    assert_eq!(
+        producers.judge(b"p", 4, 0),
+        Verdict::Accepted { is_new: false }
+    );
     for sequence in 0..5 {
         let range = Some((sequence * 10, sequence * 10 + 9));
         assert_eq!(
             producers.judge(b"p", 3, sequence),
-            Verdict::Duplicate { last_sequence: 4, range }
+            Verdict::Duplicate {
+                last_sequence: 4,
+                range
+            }
         );
     }
 }
@@ -43,7 +67,10 @@ fn accept_new_epoch_forgets_ranges() {
     assert_eq!(producers.ranges(), 0);
     assert_eq!(
         producers.judge(b"p", 4, 0),
-        Verdict::Duplicate { last_sequence: 0, range: Some((50, 50)) }
+        Verdict::Duplicate {
+            last_sequence: 0,
+            range: Some((50, 50))
+        }
     );
 }
 
@@ -55,7 +82,13 @@ fn accept_ranges_stay_bounded() {
     }
     assert!(producers.ranges() < PRODUCER_RANGES_MAX);
     let judged = producers.judge(b"p", 0, 0);
-    assert_eq!(judged, Verdict::Duplicate { last_sequence: 999, range: None });
+    assert_eq!(
+        judged,
+        Verdict::Duplicate {
+            last_sequence: 999,
+            range: None
+        }
+    );
 }
 
 #[test]
@@ -80,6 +113,9 @@ fn roundtrip_codec() {
     assert_eq!(back.ranges(), producers.ranges());
     assert_eq!(back.judge(b"p", 3, 2), producers.judge(b"p", 3, 2));
     for len in 0..w.0.len() {
-        assert!(Producers::decode(&mut Reader(&w.0[..len])).is_err(), "cut at {len}");
+        assert!(
+            Producers::decode(&mut Reader(&w.0[..len])).is_err(),
+            "cut at {len}"
+        );
     }
 }

@@ -35,7 +35,12 @@ pub struct ReadCache {
 
 impl ReadCache {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { slots: BTreeMap::new(), bytes: 0, bytes_max, clock: 0 }
+        Self {
+            slots: BTreeMap::new(),
+            bytes: 0,
+            bytes_max,
+            clock: 0,
+        }
     }
 
     pub(super) fn get(&mut self, path: &str) -> Option<Cached> {
@@ -53,7 +58,11 @@ impl ReadCache {
         };
         let bytes = payload + path.len() + size_of::<Slot>() + 64;
         self.clock += 1;
-        let slot = Slot { object, bytes, used: self.clock };
+        let slot = Slot {
+            object,
+            bytes,
+            used: self.clock,
+        };
         self.bytes += bytes;
         if let Some(old) = self.slots.insert(path.to_owned(), slot) {
             self.bytes -= old.bytes;

@@ -21,7 +21,11 @@ use crate::shard::LogService;
 
 impl<E: Env> LogService<E> {
     /// First sequence that the request asks for.
-    pub(super) async fn resolve(self: &Rc<Self>, feed: FeedId, request: &ReadRequest) -> Result<u64> {
+    pub(super) async fn resolve(
+        self: &Rc<Self>,
+        feed: FeedId,
+        request: &ReadRequest,
+    ) -> Result<u64> {
         let floor = match request.stream {
             Some(stream) => self.stream_range(feed, &request.feed, stream).await?.0,
             None => 0,
@@ -29,15 +33,26 @@ impl<E: Env> LogService<E> {
         let first = match request.from {
             ReadFrom::Sequence(sequence) => sequence,
             ReadFrom::Commit(number) => {
-                let commits = self.feeds.borrow().get(feed).map_or(0, |feed| feed.head.commits);
+                let commits = self
+                    .feeds
+                    .borrow()
+                    .get(feed)
+                    .map_or(0, |feed| feed.head.commits);
                 if number.0 >= commits {
                     let feed = request.feed.clone();
-                    return Err(Error::CommitNotFound { feed, commit: number });
+                    return Err(Error::CommitNotFound {
+                        feed,
+                        commit: number,
+                    });
                 }
                 self.read_commit(&request.feed, feed, number).await?.first.0
             }
             ReadFrom::Tail(records) => {
-                let tail = self.feeds.borrow().get(feed).map_or(0, |feed| feed.next_sequence);
+                let tail = self
+                    .feeds
+                    .borrow()
+                    .get(feed)
+                    .map_or(0, |feed| feed.next_sequence);
                 self.settle().await?;
                 let end = match request.stream {
                     Some(stream) => self.stream_range(feed, &request.feed, stream).await?.1,
@@ -65,10 +80,15 @@ impl<E: Env> LogService<E> {
         if let Some(range) = here {
             return Ok(range);
         }
-        let commit = self.bisect(feed, name, |commit| commit.stream < stream).await?;
+        let commit = self
+            .bisect(feed, name, |commit| commit.stream < stream)
+            .await?;
         match commit.filter(|commit| commit.stream == stream) {
             Some(commit) => Ok((commit.first.0, commit.end.0)),
-            None => Err(Error::StreamNotFound { feed: name.to_owned(), stream }),
+            None => Err(Error::StreamNotFound {
+                feed: name.to_owned(),
+                stream,
+            }),
         }
     }
 
@@ -79,8 +99,13 @@ impl<E: Env> LogService<E> {
         name: &str,
         before: impl Fn(&Commit) -> bool,
     ) -> Result<Option<Rc<Commit>>> {
-        let (mut low, mut high) =
-            (0, self.feeds.borrow().get(feed).map_or(0, |feed| feed.head.commits));
+        let (mut low, mut high) = (
+            0,
+            self.feeds
+                .borrow()
+                .get(feed)
+                .map_or(0, |feed| feed.head.commits),
+        );
         let mut found = None;
         while low < high {
             let middle = low + (high - low) / 2;
@@ -116,7 +141,9 @@ impl<E: Env> LogService<E> {
         let unpublished = {
             let feeds = self.feeds.borrow();
             let Some(found) = feeds.get(feed) else {
-                return Err(Error::FeedNotFound { feed: request.feed.clone() });
+                return Err(Error::FeedNotFound {
+                    feed: request.feed.clone(),
+                });
             };
             (sequence >= found.head.end).then(|| unpublished_place(found, sequence))
         };
@@ -132,16 +159,25 @@ impl<E: Env> LogService<E> {
         name: &str,
         sequence: u64,
     ) -> Result<Place> {
-        let commit = self.bisect(feed, name, |commit| commit.end.0 <= sequence).await?;
+        let commit = self
+            .bisect(feed, name, |commit| commit.end.0 <= sequence)
+            .await?;
         let Some(commit) = commit else {
-            return Err(Error::corrupt(name, sequence, "no commit holds this sequence"));
+            return Err(Error::corrupt(
+                name,
+                sequence,
+                "no commit holds this sequence",
+            ));
         };
         if commit.kind == CommitKind::Discarded {
             return Ok(Place::Gap(commit.end.0));
         }
         let manifest = self.manifest(name, &commit).await?;
         match manifest.packs_from(Sequence(sequence)).first() {
-            Some(pack) => Ok(Place::Pack { stream: commit.stream, pack: pack.clone() }),
+            Some(pack) => Ok(Place::Pack {
+                stream: commit.stream,
+                pack: pack.clone(),
+            }),
             None => Ok(Place::Gap(commit.end.0)),
         }
     }
@@ -155,14 +191,19 @@ impl<E: Env> LogService<E> {
         time_ms: u64,
     ) -> Result<u64> {
         let mut at = floor.max(self.commit_at_time(feed, &request.feed, time_ms).await?);
-        let probe = ReadRequest { stream: request.stream, ..ReadRequest::new(&request.feed) };
+        let probe = ReadRequest {
+            stream: request.stream,
+            ..ReadRequest::new(&request.feed)
+        };
         loop {
             let chunk = self.read_now(feed, &probe, at).await?;
             let mut rest = &chunk.frames[..];
             while !rest.is_empty() {
                 let (frame, after) = FrameView::split_trusted(rest)
                     .map_err(|error| Error::corrupt(&request.feed, at, error))?;
-                let found = frame.records().find(|r| r.timestamp_ms >= time_ms && r.sequence >= at);
+                let found = frame
+                    .records()
+                    .find(|r| r.timestamp_ms >= time_ms && r.sequence >= at);
                 if let Some(record) = found {
                     return Ok(record.sequence);
                 }
@@ -185,14 +226,21 @@ impl<E: Env> LogService<E> {
     ) -> Result<u64> {
         let (commits, end) = {
             let feeds = self.feeds.borrow();
-            feeds.get(feed).map_or((0, 0), |feed| (feed.head.commits, feed.head.end))
+            feeds
+                .get(feed)
+                .map_or((0, 0), |feed| (feed.head.commits, feed.head.end))
         };
         let (mut low, mut high, mut first) = (0, commits, end);
         while low < high {
             let middle = low + (high - low) / 2;
             let commit = self.cached_commit(name, feed, CommitNumber(middle)).await?;
             let max_ms = match commit.kind {
-                CommitKind::Sealed => self.manifest(name, &commit).await?.totals().max_timestamp_ms,
+                CommitKind::Sealed => {
+                    self.manifest(name, &commit)
+                        .await?
+                        .totals()
+                        .max_timestamp_ms
+                }
                 CommitKind::Discarded => 0,
             };
             // A discarded or empty commit says nothing of time: look on in the earlier half too.
@@ -233,7 +281,9 @@ impl<E: Env> LogService<E> {
             return Err(Error::corrupt(path, 0, detail));
         }
         let commit = Rc::new(commit);
-        self.read_cache.borrow_mut().put(&path, Cached::Commit(commit.clone()));
+        self.read_cache
+            .borrow_mut()
+            .put(&path, Cached::Commit(commit.clone()));
         Ok(commit)
     }
 
@@ -244,11 +294,17 @@ impl<E: Env> LogService<E> {
         }
         let bytes = self.object(&path).await?;
         if Digest::of(&bytes) != commit.manifest {
-            return Err(Error::corrupt(path, 0, "digest does not match the commit's"));
+            return Err(Error::corrupt(
+                path,
+                0,
+                "digest does not match the commit's",
+            ));
         }
         let manifest = Manifest::decode(&bytes).map_err(|error| Error::decode(&path, 0, error))?;
         let manifest = Rc::new(manifest);
-        self.read_cache.borrow_mut().put(&path, Cached::Manifest(manifest.clone()));
+        self.read_cache
+            .borrow_mut()
+            .put(&path, Cached::Manifest(manifest.clone()));
         Ok(manifest)
     }
 
@@ -264,13 +320,21 @@ impl<E: Env> LogService<E> {
 
 /// Whether `stream` still takes batches: the newest and not sealed.
 fn is_open(feed: &Option<&Feed>, stream: &Stream) -> bool {
-    feed.and_then(|feed| feed.open_stream()).is_some_and(|open| open.id == stream.id)
+    feed.and_then(|feed| feed.open_stream())
+        .is_some_and(|open| open.id == stream.id)
 }
 
 fn unpublished_place(feed: &Feed, sequence: u64) -> Place {
-    let at = feed.streams.partition_point(|stream| stream.end <= sequence);
-    let Some(stream) = feed.streams.get(at) else { return Place::Tail };
-    let discarded = stream.seal.as_ref().is_some_and(|seal| seal.kind == CommitKind::Discarded);
+    let at = feed
+        .streams
+        .partition_point(|stream| stream.end <= sequence);
+    let Some(stream) = feed.streams.get(at) else {
+        return Place::Tail;
+    };
+    let discarded = stream
+        .seal
+        .as_ref()
+        .is_some_and(|seal| seal.kind == CommitKind::Discarded);
     if discarded {
         return Place::Gap(stream.end);
     }
@@ -278,10 +342,17 @@ fn unpublished_place(feed: &Feed, sequence: u64) -> Place {
         return Place::Gap(stream.first);
     }
     if let Some(pack) = pack_holding(&stream.packs, sequence) {
-        return Place::Pack { stream: stream.id, pack: pack.clone() };
+        return Place::Pack {
+            stream: stream.id,
+            pack: pack.clone(),
+        };
     }
     match stream.log_offset(sequence) {
-        Some(offset) => Place::Log { stream: stream.id, offset, end: stream.end },
+        Some(offset) => Place::Log {
+            stream: stream.id,
+            offset,
+            end: stream.end,
+        },
         None => Place::Tail,
     }
 }

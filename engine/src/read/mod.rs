@@ -94,9 +94,16 @@ pub struct ReadChunk {
 /// Where a sequence of a feed is to be found.
 enum Place {
     /// In a pack: object path, index key and section.
-    Pack { stream: StreamId, pack: crate::commit::PackRef },
+    Pack {
+        stream: StreamId,
+        pack: crate::commit::PackRef,
+    },
     /// In the log, at or after this offset.
-    Log { stream: StreamId, offset: u64, end: u64 },
+    Log {
+        stream: StreamId,
+        offset: u64,
+        end: u64,
+    },
     /// Nowhere: skip to this sequence.
     Gap(u64),
     /// Beyond what was accepted.
@@ -138,7 +145,9 @@ impl<E: Env> LogService<E> {
     fn feed_id(&self, name: &str) -> Result<FeedId> {
         let feeds = self.feeds.borrow();
         let found = feeds.named(name).map(|feed| feed.id);
-        found.ok_or_else(|| Error::FeedNotFound { feed: name.to_owned() })
+        found.ok_or_else(|| Error::FeedNotFound {
+            feed: name.to_owned(),
+        })
     }
 
     async fn read_now(
@@ -147,8 +156,17 @@ impl<E: Env> LogService<E> {
         request: &ReadRequest,
         first: u64,
     ) -> Result<ReadChunk> {
-        let tail = self.feeds.borrow().get(feed).map_or(0, |feed| feed.next_sequence);
-        let mut chunk = ReadChunk { first, next: first, tail, ..ReadChunk::default() };
+        let tail = self
+            .feeds
+            .borrow()
+            .get(feed)
+            .map_or(0, |feed| feed.next_sequence);
+        let mut chunk = ReadChunk {
+            first,
+            next: first,
+            tail,
+            ..ReadChunk::default()
+        };
         let mut retries = 0;
         while chunk.frames.len() < request.bytes_max {
             if chunk.next >= request.end {
@@ -164,10 +182,17 @@ impl<E: Env> LogService<E> {
                     break;
                 }
                 Place::Pack { stream, pack } => {
-                    self.read_pack(feed, stream, &pack, request, &mut chunk).await?;
+                    self.read_pack(feed, stream, &pack, request, &mut chunk)
+                        .await?;
                 }
-                Place::Log { stream, offset, end } => {
-                    let retired = self.read_log(feed, stream, offset, end, request, &mut chunk).await?;
+                Place::Log {
+                    stream,
+                    offset,
+                    end,
+                } => {
+                    let retired = self
+                        .read_log(feed, stream, offset, end, request, &mut chunk)
+                        .await?;
                     if retired {
                         // The records moved into packs between looking and reading.
                         retries += 1;

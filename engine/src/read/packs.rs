@@ -40,7 +40,9 @@ impl<E: Env> LogService<E> {
         let index = PackIndex::decode(&footer, &parts)
             .map_err(|error| Error::decode(&path, footer.index_range().start, error))?;
         let index = Rc::new(index);
-        self.read_cache.borrow_mut().put(&path, Cached::Pack(index.clone()));
+        self.read_cache
+            .borrow_mut()
+            .put(&path, Cached::Pack(index.clone()));
         Ok((path, index))
     }
 
@@ -74,7 +76,10 @@ impl<E: Env> LogService<E> {
             self.env.yield_if_needed().await;
         }
         // Sequences that compaction took out of the end of the section are a recorded gap.
-        if chunk.next < pack.end.0 && blocks.peek().is_none() && chunk.frames.len() < request.bytes_max {
+        if chunk.next < pack.end.0
+            && blocks.peek().is_none()
+            && chunk.frames.len() < request.bytes_max
+        {
             chunk.next = pack.end.0.min(request.end);
         }
         Ok(())

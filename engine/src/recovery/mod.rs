@@ -50,7 +50,9 @@ impl LogPlace {
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
-        Geometry { segment_bytes: self.wal.segment_bytes }
+        Geometry {
+            segment_bytes: self.wal.segment_bytes,
+        }
     }
 }
 
@@ -93,7 +95,7 @@ pub(crate) struct Recovered<E: Env> {
 /// Reads checkpoint and log and gives the verdict; writes nothing. WAL-20.
 pub(crate) async fn examine<E: Env>(env: &E, place: &LogPlace) -> Result<Examined<E>> {
     let dir = checkpoint_dir(&place.data_dir, place.log);
-    let mut loaded = Checkpoints::load(env.clone(), dir, place.log).await?;
+    let mut loaded = Checkpoints::load(env.clone(), dir, place.log, place.geometry()).await?;
     let found = find_segments(env, &place.wal_dir(), place.log, place.geometry()).await?;
     let replayed = replay(env, place, &mut loaded, &found).await?;
     let examined = Examined {
@@ -117,7 +119,12 @@ pub(crate) async fn recover<E: Env>(env: &E, place: &LogPlace) -> Result<Recover
     let (wal, feeds, mut checkpoints) = settle::start(env, place, examined);
     let feeds = std::cell::RefCell::new(feeds);
     checkpoints.take(&wal, &feeds).await?;
-    Ok(Recovered { wal, feeds: feeds.into_inner(), checkpoints, report })
+    Ok(Recovered {
+        wal,
+        feeds: feeds.into_inner(),
+        checkpoints,
+        report,
+    })
 }
 
 struct Replayed {
@@ -136,22 +143,34 @@ async fn replay<E: Env>(
     let mut scanner = Scanner::new(found, place.geometry(), place.log);
     let mut at = root.replay_from;
     let opened = loaded.incarnation;
-    let known = Link { crc: root.predecessor, incarnation: 0 };
+    let known = Link {
+        crc: root.predecessor,
+        incarnation: 0,
+    };
     let mut link = (root.replay_from == root.durable_end).then_some(known);
-    let mut report = Report { proven_end: loaded.durable_end, ..Report::default() };
+    let mut report = Report {
+        proven_end: loaded.durable_end,
+        ..Report::default()
+    };
     let mut unproven: VecDeque<Group> = VecDeque::new();
     while let Some(group) = scanner.next(at, link).await? {
         fold_group(place, loaded, found, &group)?;
         let header = group.header;
         at = header.end();
-        link = Some(Link { crc: header.crc(), incarnation: header.incarnation });
+        link = Some(Link {
+            crc: header.crc(),
+            incarnation: header.incarnation,
+        });
         loaded.incarnation = loaded.incarnation.max(header.incarnation);
         report.proven_end = report.proven_end.max(header.durable_end);
         report.groups_replayed += 1;
         // Every open raises the incarnation before it writes: nothing was written after this marker.
         report.clean = header.flags & FLAG_CLEAN != 0 && header.incarnation >= opened;
         unproven.push_back(group);
-        while unproven.front().is_some_and(|g| g.header.end() <= report.proven_end) {
+        while unproven
+            .front()
+            .is_some_and(|g| g.header.end() <= report.proven_end)
+        {
             unproven.pop_front();
         }
         env.yield_if_needed().await;
@@ -161,7 +180,11 @@ async fn replay<E: Env>(
         link = Some(known);
     }
     report.end = at;
-    Ok(Replayed { report, link: link.unwrap_or(known), unproven })
+    Ok(Replayed {
+        report,
+        link: link.unwrap_or(known),
+        unproven,
+    })
 }
 
 fn fold_group<E: Env>(
@@ -181,8 +204,15 @@ fn fold_group<E: Env>(
         if is_in_chunk(loaded, &entry, offset, index) {
             continue;
         }
-        let at = Position { offset, index, group: 0 };
-        loaded.feeds.apply(&entry, at).map_err(|misfit| corrupt(misfit.to_string()))?;
+        let at = Position {
+            offset,
+            index,
+            group: 0,
+        };
+        loaded
+            .feeds
+            .apply(&entry, at)
+            .map_err(|misfit| corrupt(misfit.to_string()))?;
     }
     Ok(())
 }
@@ -205,8 +235,16 @@ async fn verdict<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()>
     check_presence(place, examined)?;
     let mut claimed = loaded.durable_end;
     let current = geometry.segment_of(end);
+    if examined.report.clean && claimed <= end {
+        // The marker is whole and nothing was written after it: there is nothing to look for.
+        return Ok(());
+    }
     for (number, segment) in found.by_number.range(current..) {
-        let from = if *number == current { geometry.position_of(end) } else { 0 };
+        let from = if *number == current {
+            geometry.position_of(end)
+        } else {
+            0
+        };
         let from = from.max(crate::wal::segment::SEGMENT_HEADER_BYTES);
         let here = claimed_durable_end(found, segment, geometry, place.log, from, end).await?;
         claimed = claimed.max(here);
@@ -219,8 +257,7 @@ async fn verdict<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()>
         return Ok(());
     }
     let (path, position) = damaged_place(place, examined).await?;
-    let detail =
-        format!("the log is durable to offset {claimed} but no whole group is at {end}");
+    let detail = format!("the log is durable to offset {claimed} but no whole group is at {end}");
     Err(Error::corrupt(path.display(), position, detail))
 }
 
@@ -228,12 +265,18 @@ async fn verdict<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()>
 fn check_presence<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()> {
     let geometry = place.geometry();
     let feeds = &examined.loaded.feeds;
-    let Some(needed) = feeds.needed_from() else { return Ok(()) };
+    let Some(needed) = feeds.needed_from() else {
+        return Ok(());
+    };
     let last = geometry.segment_of(examined.report.end.saturating_sub(1));
     for number in geometry.segment_of(needed)..=last {
         if !examined.found.by_number.contains_key(&number) {
             let path = place.wal_dir();
-            return Err(Error::corrupt(path.display(), 0, format!("segment {number} is missing")));
+            return Err(Error::corrupt(
+                path.display(),
+                0,
+                format!("segment {number} is missing"),
+            ));
         }
     }
     Ok(())
@@ -241,20 +284,23 @@ fn check_presence<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()
 
 /// Where the group that should follow the end lies: at the end, or at the start of the next segment
 /// when it did not fit.
-async fn damaged_place<E: Env>(
-    place: &LogPlace,
-    examined: &Examined<E>,
-) -> Result<(PathBuf, u64)> {
+async fn damaged_place<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<(PathBuf, u64)> {
     let geometry = place.geometry();
     let end = geometry.place(examined.report.end, 1);
     let number = geometry.segment_of(end);
     let mut scanner = Scanner::new(&examined.found, geometry, place.log);
-    let here = scanner.header_at(end).await?.is_some_and(|header| header.offset == end);
+    let here = scanner
+        .header_at(end)
+        .await?
+        .is_some_and(|header| header.offset == end);
     let next = geometry.first_offset(number + 1);
     let moved = examined.found.by_number.contains_key(&(number + 1))
         && !here
         && scanner.header_at(next).await?.is_none()
         && scanner.claims_from(next).await?;
     let at = if moved { next } else { end };
-    Ok((examined.found.path(geometry.segment_of(at)), geometry.position_of(at)))
+    Ok((
+        examined.found.path(geometry.segment_of(at)),
+        geometry.position_of(at),
+    ))
 }

@@ -56,7 +56,9 @@ async fn wipe<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()> {
     let mut at = examined.report.end;
     while left > 0 {
         let number = geometry.segment_of(at);
-        let Some(segment) = examined.found.by_number.get(&number) else { break };
+        let Some(segment) = examined.found.by_number.get(&number) else {
+            break;
+        };
         let from = geometry.position_of(at).max(BLOCK_BYTES as u64);
         let to = (from + left).min(geometry.segment_bytes);
         let filled = fill(&segment.file, from, to).await;
@@ -72,7 +74,11 @@ async fn extend_short<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Resul
     let segment_bytes = place.wal.segment_bytes;
     for (number, segment) in &examined.found.by_number {
         let path = examined.found.path(*number);
-        let len = segment.file.len().await.map_err(|e| Error::io("stat", &path, &e))?;
+        let len = segment
+            .file
+            .len()
+            .await
+            .map_err(|e| Error::io("stat", &path, &e))?;
         if len >= segment_bytes {
             continue;
         }
@@ -96,7 +102,13 @@ pub(super) fn start<E: Env>(
     place: &LogPlace,
     examined: Examined<E>,
 ) -> (Wal<E>, Feeds, Checkpoints<E>) {
-    let Examined { loaded, found, report, link, .. } = examined;
+    let Examined {
+        loaded,
+        found,
+        report,
+        link,
+        ..
+    } = examined;
     let geometry = place.geometry();
     let current = geometry.segment_of(report.end);
     let oldest = geometry.segment_of(loaded.root.retain_from);
@@ -121,6 +133,15 @@ pub(super) fn start<E: Env>(
         end: report.end,
         predecessor: link.crc,
     };
-    let start = SpaceStart { live, spare, next_slot: found.next_slot, first: current };
-    (Wal::start(env.clone(), params, start), loaded.feeds, loaded.store)
+    let start = SpaceStart {
+        live,
+        spare,
+        next_slot: found.next_slot,
+        first: current,
+    };
+    (
+        Wal::start(env.clone(), params, start),
+        loaded.feeds,
+        loaded.store,
+    )
 }

@@ -32,7 +32,9 @@ impl<E: Env> LogService<E> {
             Ok((feed, number)) => service.answer_published(feed, number, answer),
             Err(error) => answer(Err(error)),
         };
-        self.decide(sealed, move |service| service.settle_now(&name, stream, kind, message));
+        self.decide(sealed, move |service| {
+            service.settle_now(&name, stream, kind, message)
+        });
     }
 
     fn settle_now(
@@ -47,14 +49,22 @@ impl<E: Env> LogService<E> {
             let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
             let mut unsealed = feed.streams.iter().filter(|s| !s.is_sealed()).map(|s| s.id);
             let target = match stream {
-                Some(wanted) => unsealed.find(|id| *id == wanted).ok_or_else(|| {
-                    Error::StreamNotFound { feed: name.to_owned(), stream: wanted }
-                })?,
-                None => {
-                    unsealed.next().ok_or_else(|| Error::NoOpenStream { feed: name.to_owned() })?
+                Some(wanted) => {
+                    unsealed
+                        .find(|id| *id == wanted)
+                        .ok_or_else(|| Error::StreamNotFound {
+                            feed: name.to_owned(),
+                            stream: wanted,
+                        })?
                 }
+                None => unsealed.next().ok_or_else(|| Error::NoOpenStream {
+                    feed: name.to_owned(),
+                })?,
             };
-            let newest = feed.streams.last().is_some_and(|stream| stream.id == target);
+            let newest = feed
+                .streams
+                .last()
+                .is_some_and(|stream| stream.id == target);
             (feed.id, target, newest, Epoch(feed.epoch.0 + 1))
         };
         if newest {
@@ -71,8 +81,11 @@ impl<E: Env> LogService<E> {
     /// # Cancel safety
     /// Cancel safe: publication goes on by itself.
     pub async fn repair(self: &Rc<Self>, name: &str) -> Result<u64> {
-        let (id, published, next) =
-            self.query(name, |feed| Ok((feed.id, feed.head.commits, feed.next_commit))).await?;
+        let (id, published, next) = self
+            .query(name, |feed| {
+                Ok((feed.id, feed.head.commits, feed.next_commit))
+            })
+            .await?;
         self.lane.press();
         if next.0 > published {
             self.published(id, CommitNumber(next.0 - 1)).await?;

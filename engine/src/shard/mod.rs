@@ -22,7 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-pub use query::{CommitInfo, FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
+pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
+pub(crate) use write::Answer;
 
 use crate::checkpoint::Checkpoints;
 use crate::env::Env;
@@ -103,7 +104,11 @@ impl<E: Env> LogService<E> {
             return;
         }
         let queued_ns = self.env.monotonic_ns();
-        let write = PendingWrite { bytes, queued_ns, run: Box::new(run) };
+        let write = PendingWrite {
+            bytes,
+            queued_ns,
+            run: Box::new(run),
+        };
         self.queue.borrow_mut().push_back(write);
         self.queued.notify();
     }
@@ -157,7 +162,10 @@ impl<E: Env> LogService<E> {
 
     fn at_bound(&self) -> Error {
         let bound = self.config.wal.disk_bytes_max;
-        let cause = self.lane.trouble().map_or(String::new(), |t| format!(" ({t})"));
+        let cause = self
+            .lane
+            .trouble()
+            .map_or(String::new(), |t| format!(" ({t})"));
         Error::StorageFull {
             detail: format!("the log is at wal.disk_bytes_max = {bound} and not packed yet{cause}"),
         }
@@ -178,7 +186,9 @@ impl<E: Env> LogService<E> {
     async fn query<T>(&self, name: &str, query: impl FnOnce(&Feed) -> Result<T>) -> Result<T> {
         let answer = match self.feeds.borrow().named(name) {
             Some(feed) => query(feed),
-            None => Err(Error::FeedNotFound { feed: name.to_owned() }),
+            None => Err(Error::FeedNotFound {
+                feed: name.to_owned(),
+            }),
         };
         self.settle().await?;
         answer
@@ -235,14 +245,18 @@ impl<E: Env> LogService<E> {
     /// # Errors
     /// As [`Checkpoints::take`].
     pub(crate) async fn checkpoint(&self) -> Result<()> {
-        let Some(mut checkpoints) = self.checkpoints.borrow_mut().take() else { return Ok(()) };
+        let Some(mut checkpoints) = self.checkpoints.borrow_mut().take() else {
+            return Ok(());
+        };
         let taken = checkpoints.take(&self.wal, &self.feeds).await;
         let retain_from = match crate::bug!("retire_too_early") {
             true => self.wal.durable_end(),
             false => checkpoints.retain_from(),
         };
         *self.checkpoints.borrow_mut() = Some(checkpoints);
-        self.wal.space().retire_below(self.wal.geometry().segment_of(retain_from));
+        self.wal
+            .space()
+            .retire_below(self.wal.geometry().segment_of(retain_from));
         taken
     }
 }
@@ -253,7 +267,11 @@ pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()
     let mut b = std::pin::pin!(b);
     std::future::poll_fn(|cx| {
         let done = a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready();
-        if done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        if done {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
     })
     .await;
 }

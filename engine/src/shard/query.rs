@@ -78,9 +78,6 @@ pub struct StreamInfo {
     pub commit: Option<CommitNumber>,
 }
 
-/// A commit as callers see it.
-pub type CommitInfo = Commit;
-
 /// A producer as callers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerInfo {
@@ -159,7 +156,12 @@ impl<E: Env> LogService<E> {
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
-    pub async fn list_feeds(&self, prefix: &str, after: &str, limit: usize) -> Result<Vec<FeedInfo>> {
+    pub async fn list_feeds(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<FeedInfo>> {
         let from = if after > prefix { after } else { prefix };
         let listed = {
             let feeds = self.feeds.borrow();
@@ -209,7 +211,11 @@ impl<E: Env> LogService<E> {
             let newer = |id: StreamId| id > after && listed.last().is_none_or(|l| l.id < id);
             let rest: Vec<_> = feed.streams.iter().filter(|s| newer(s.id)).collect();
             let room = limit - listed.len();
-            listed.extend(rest.into_iter().take(room).map(|stream| stream_info(feed, stream)));
+            listed.extend(
+                rest.into_iter()
+                    .take(room)
+                    .map(|stream| stream_info(feed, stream)),
+            );
         }
         self.settle().await?;
         Ok(listed)
@@ -228,7 +234,9 @@ impl<E: Env> LogService<E> {
         from: CommitNumber,
         limit: usize,
     ) -> Result<Vec<Commit>> {
-        let (id, commits) = self.query(name, |feed| Ok((feed.id, feed.head.commits))).await?;
+        let (id, commits) = self
+            .query(name, |feed| Ok((feed.id, feed.head.commits)))
+            .await?;
         let mut listed = Vec::new();
         for number in (from.0..commits).take(limit) {
             listed.push(self.read_commit(name, id, CommitNumber(number)).await?);
@@ -250,7 +258,10 @@ impl<E: Env> LogService<E> {
         limit: usize,
     ) -> Result<Vec<ProducerInfo>> {
         self.query(name, |feed| {
-            let all = feed.producers.iter().flat_map(|producers| producers.iter_after(after));
+            let all = feed
+                .producers
+                .iter()
+                .flat_map(|producers| producers.iter_after(after));
             let info = |(id, state): (&[u8], &ProducerState)| ProducerInfo {
                 id: id.to_vec(),
                 state: state.clone(),
@@ -268,6 +279,9 @@ impl<E: Env> LogService<E> {
     /// # Cancel safety
     /// Cancel safe: only reads.
     pub async fn producer(&self, name: &str, id: &[u8]) -> Result<Option<ProducerState>> {
-        self.query(name, |feed| Ok(feed.producers.as_ref().and_then(|p| p.get(id).cloned()))).await
+        self.query(name, |feed| {
+            Ok(feed.producers.as_ref().and_then(|p| p.get(id).cloned()))
+        })
+        .await
     }
 }

@@ -37,18 +37,26 @@ pub fn check_feed_name(name: &str) -> Result<()> {
         1..=FEED_NAME_BYTES_MAX => "no NUL",
         _ => "at most 1024 bytes",
     };
-    Err(Error::FeedName { bytes: name.len(), rule })
+    Err(Error::FeedName {
+        bytes: name.len(),
+        rule,
+    })
 }
 
 pub(super) fn not_found(name: &str) -> Error {
-    Error::FeedNotFound { feed: name.to_owned() }
+    Error::FeedNotFound {
+        feed: name.to_owned(),
+    }
 }
 
 impl<E: Env> LogService<E> {
     /// Logs and folds a change in one step.
     pub(crate) fn change(&self, feed: FeedId, stream: StreamId, change: &Change) {
         let at = self.wal.append_change(feed, stream, change);
-        let folded = self.feeds.borrow_mut().apply_change(feed, stream, change, at);
+        let folded = self
+            .feeds
+            .borrow_mut()
+            .apply_change(feed, stream, change, at);
         if let Err(misfit) = folded {
             // A bug: what was just decided does not fit the state it was decided on.
             self.wal.poison(&misfit.to_string());
@@ -82,7 +90,9 @@ impl<E: Env> LogService<E> {
         let feeds = self.feeds.borrow();
         if let Some(feed) = feeds.named(name) {
             let same = feed.options == options;
-            let exists = Error::FeedExists { feed: name.to_owned() };
+            let exists = Error::FeedExists {
+                feed: name.to_owned(),
+            };
             return if same { Ok(feed.id) } else { Err(exists) };
         }
         let limit = self.config.feeds_max;
@@ -145,7 +155,11 @@ impl<E: Env> LogService<E> {
         let feeds = self.feeds.borrow();
         let feed = feeds.get(id).ok_or(Error::Closed)?;
         let stream = feed.open_stream().map_or(StreamId(0), |stream| stream.id);
-        Ok(Lease { epoch: feed.epoch, stream, next_sequence: feed.next_sequence })
+        Ok(Lease {
+            epoch: feed.epoch,
+            stream,
+            next_sequence: feed.next_sequence,
+        })
     }
 
     /// Appends a batch; the answer comes when it is durable.
@@ -218,7 +232,9 @@ impl<E: Env> LogService<E> {
             if (producers.len() as u64) < limit {
                 return Ok(());
             }
-            producers.evictable(now_ms).ok_or(Error::ProducersFull { limit })?
+            producers
+                .evictable(now_ms)
+                .ok_or(Error::ProducersFull { limit })?
         };
         self.change(id, StreamId(0), &Change::ProducerEvicted { id: evicted });
         Ok(())
@@ -229,7 +245,10 @@ impl<E: Env> LogService<E> {
         let (stream, stamp) = {
             let feeds = self.feeds.borrow();
             let feed = feeds.get(id).ok_or(Error::Closed)?;
-            let stream = feed.open_stream().map(|stream| stream.id).ok_or(Error::Closed)?;
+            let stream = feed
+                .open_stream()
+                .map(|stream| stream.id)
+                .ok_or(Error::Closed)?;
             (stream, self.stamp(feed))
         };
         let mut frame = batch.into_bytes();
@@ -273,7 +292,9 @@ impl<E: Env> LogService<E> {
             Ok((feed, number)) => service.answer_published(feed, number, answer),
             Err(error) => answer(Err(error)),
         };
-        self.decide(sealed, move |service| service.seal_now(&name, token, message));
+        self.decide(sealed, move |service| {
+            service.seal_now(&name, token, message)
+        });
     }
 
     fn seal_now(
@@ -287,15 +308,22 @@ impl<E: Env> LogService<E> {
             let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
             match token {
                 Some(token) if token != feed.epoch => {
-                    return Err(Error::Fenced { token, current: feed.epoch });
+                    return Err(Error::Fenced {
+                        token,
+                        current: feed.epoch,
+                    });
                 }
                 None if feed.options.exclusive => {
-                    return Err(Error::TokenRequired { feed: name.to_owned() });
+                    return Err(Error::TokenRequired {
+                        feed: name.to_owned(),
+                    });
                 }
                 _ => {}
             }
             let open = feed.open_stream().map(|stream| stream.id);
-            open.ok_or_else(|| Error::NoOpenStream { feed: name.to_owned() })?
+            open.ok_or_else(|| Error::NoOpenStream {
+                feed: name.to_owned(),
+            })?
         };
         self.seal_stream(name, stream, CommitKind::Sealed, message)
     }
@@ -310,12 +338,19 @@ impl<E: Env> LogService<E> {
     ) -> Result<(FeedId, CommitNumber)> {
         if message.len() > COMMIT_MESSAGE_BYTES_MAX {
             let (value, limit) = (message.len() as u64, COMMIT_MESSAGE_BYTES_MAX as u64);
-            return Err(Error::OverLimit { what: "commit message bytes", value, limit });
+            return Err(Error::OverLimit {
+                what: "commit message bytes",
+                value,
+                limit,
+            });
         }
         let (id, number) = {
             let feeds = self.feeds.borrow();
             let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
-            let older = feed.streams.iter().find(|s| !s.is_sealed() && s.id < stream);
+            let older = feed
+                .streams
+                .iter()
+                .find(|s| !s.is_sealed() && s.id < stream);
             if let Some(older) = older {
                 let (feed, stream) = (name.to_owned(), older.id);
                 return Err(Error::AbandonedStream { feed, stream });
@@ -323,13 +358,27 @@ impl<E: Env> LogService<E> {
             (feed.id, feed.next_commit)
         };
         let time_ms = self.env.realtime_ms();
-        self.change(id, stream, &Change::StreamSealed(Seal { number, kind, time_ms, message }));
+        self.change(
+            id,
+            stream,
+            &Change::StreamSealed(Seal {
+                number,
+                kind,
+                time_ms,
+                message,
+            }),
+        );
         self.notify_tail(id);
         self.lane.press();
         Ok((id, number))
     }
 
-    pub(super) fn answer_published(self: &Rc<Self>, feed: FeedId, number: CommitNumber, answer: Answer<Commit>) {
+    pub(super) fn answer_published(
+        self: &Rc<Self>,
+        feed: FeedId,
+        number: CommitNumber,
+        answer: Answer<Commit>,
+    ) {
         let service = self.clone();
         self.env.spawn("await publication", async move {
             answer(service.published(feed, number).await);

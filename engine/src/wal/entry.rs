@@ -160,7 +160,9 @@ pub fn change_bytes(change: &Change) -> usize {
 
 fn put_header(buf: &mut AlignedBuf, kind: u16, feed: FeedId, stream: StreamId, len: usize) {
     let mut w = Writer::new();
-    w.u32(u32::try_from(len).expect("entry below 4 GiB")).u16(kind).u16(0);
+    w.u32(u32::try_from(len).expect("entry below 4 GiB"))
+        .u16(kind)
+        .u16(0);
     w.u64(feed.0).u64(stream.0);
     buf.extend_from_slice(&w.0);
 }
@@ -180,7 +182,10 @@ impl<'a> Entries<'a> {
     /// Entries of `body`, which begins right after the group header.
     #[must_use]
     pub fn new(body: &'a [u8]) -> Self {
-        Self { reader: Reader(body), failed: false }
+        Self {
+            reader: Reader(body),
+            failed: false,
+        }
     }
 
     fn take(&mut self) -> Result<EntryRef<'a>, DecodeError> {
@@ -189,15 +194,26 @@ impl<'a> Entries<'a> {
         let kind = r.u16()?;
         let reserved = r.u16()?;
         if reserved != 0 {
-            return Err(DecodeError::Invalid { field: "entry reserved", value: u64::from(reserved) });
+            return Err(DecodeError::Invalid {
+                field: "entry reserved",
+                value: u64::from(reserved),
+            });
         }
         let (feed, stream) = (FeedId(r.u64()?), StreamId(r.u64()?));
         let payload = r.raw(len)?;
         let padding = r.raw(len.next_multiple_of(8) - len)?;
         if padding.iter().any(|&byte| byte != 0) {
-            return Err(DecodeError::Invalid { field: "entry padding", value: 1 });
+            return Err(DecodeError::Invalid {
+                field: "entry padding",
+                value: 1,
+            });
         }
-        Ok(EntryRef { kind, feed, stream, payload })
+        Ok(EntryRef {
+            kind,
+            feed,
+            stream,
+            payload,
+        })
     }
 }
 
@@ -217,8 +233,16 @@ impl<'a> Iterator for Entries<'a> {
 fn encode_change(change: &Change) -> (u16, Vec<u8>) {
     let mut w = Writer::new();
     let kind = match change {
-        Change::FeedCreated { name, keys, exclusive, time_ms } => {
-            w.u8(u8::from(*keys)).u8(u8::from(*exclusive)).u64(*time_ms).bytes(name.as_bytes());
+        Change::FeedCreated {
+            name,
+            keys,
+            exclusive,
+            time_ms,
+        } => {
+            w.u8(u8::from(*keys))
+                .u8(u8::from(*exclusive))
+                .u64(*time_ms)
+                .bytes(name.as_bytes());
             KIND_FEED_CREATED
         }
         Change::FeedDeleted { time_ms } => {
@@ -268,19 +292,39 @@ fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
         KIND_FEED_CREATED => {
             let (keys, exclusive) = (flag(&mut r)?, flag(&mut r)?);
             let time_ms = r.u64()?;
-            Change::FeedCreated { name: text(&mut r)?, keys, exclusive, time_ms }
+            Change::FeedCreated {
+                name: text(&mut r)?,
+                keys,
+                exclusive,
+                time_ms,
+            }
         }
         KIND_FEED_DELETED => Change::FeedDeleted { time_ms: r.u64()? },
         KIND_FEED_CLEANED => Change::FeedCleaned,
-        KIND_STREAM_OPENED => Change::StreamOpened { epoch: Epoch(r.u64()?) },
-        KIND_EPOCH_RAISED => Change::EpochRaised { epoch: Epoch(r.u64()?) },
+        KIND_STREAM_OPENED => Change::StreamOpened {
+            epoch: Epoch(r.u64()?),
+        },
+        KIND_EPOCH_RAISED => Change::EpochRaised {
+            epoch: Epoch(r.u64()?),
+        },
         KIND_STREAM_SEALED => Change::StreamSealed(Seal::decode(&mut r)?),
         KIND_ROLLED => Change::Rolled(Seal::decode(&mut r)?),
         KIND_PACK_STAGED => Change::PackStaged(take_pack(&mut r)?),
-        KIND_MANIFEST_LOGGED => Change::ManifestLogged { digest: Digest(r.array()?) },
-        KIND_PUBLISHED => Change::Published { digest: Digest(r.array()?) },
-        KIND_PRODUCER_EVICTED => Change::ProducerEvicted { id: r.bytes()?.to_vec() },
-        other => return Err(DecodeError::Invalid { field: "entry kind", value: u64::from(other) }),
+        KIND_MANIFEST_LOGGED => Change::ManifestLogged {
+            digest: Digest(r.array()?),
+        },
+        KIND_PUBLISHED => Change::Published {
+            digest: Digest(r.array()?),
+        },
+        KIND_PRODUCER_EVICTED => Change::ProducerEvicted {
+            id: r.bytes()?.to_vec(),
+        },
+        other => {
+            return Err(DecodeError::Invalid {
+                field: "entry kind",
+                value: u64::from(other),
+            });
+        }
     };
     r.finish()?;
     Ok(change)
@@ -291,15 +335,20 @@ pub(crate) fn flag(r: &mut Reader<'_>) -> Result<bool, DecodeError> {
     match r.u8()? {
         0 => Ok(false),
         1 => Ok(true),
-        value => Err(DecodeError::Invalid { field: "flag", value: u64::from(value) }),
+        value => Err(DecodeError::Invalid {
+            field: "flag",
+            value: u64::from(value),
+        }),
     }
 }
 
 /// Length-prefixed UTF-8.
 pub(crate) fn text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     let bytes = r.bytes()?;
-    String::from_utf8(bytes.to_vec())
-        .map_err(|e| DecodeError::Invalid { field: "text", value: e.utf8_error().valid_up_to() as u64 })
+    String::from_utf8(bytes.to_vec()).map_err(|e| DecodeError::Invalid {
+        field: "text",
+        value: e.utf8_error().valid_up_to() as u64,
+    })
 }
 
 impl Seal {
@@ -308,13 +357,25 @@ impl Seal {
             CommitKind::Sealed => 0,
             CommitKind::Discarded => 1,
         };
-        w.u64(self.number.0).u8(kind).u64(self.time_ms).bytes(self.message.as_bytes());
+        w.u64(self.number.0)
+            .u8(kind)
+            .u64(self.time_ms)
+            .bytes(self.message.as_bytes());
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let number = CommitNumber(r.u64()?);
-        let kind = if flag(r)? { CommitKind::Discarded } else { CommitKind::Sealed };
-        Ok(Self { number, kind, time_ms: r.u64()?, message: text(r)? })
+        let kind = if flag(r)? {
+            CommitKind::Discarded
+        } else {
+            CommitKind::Sealed
+        };
+        Ok(Self {
+            number,
+            kind,
+            time_ms: r.u64()?,
+            message: text(r)?,
+        })
     }
 }
 
@@ -323,15 +384,24 @@ pub(crate) fn put_pack(w: &mut Writer, pack: &PackRef) {
         PackPlace::Stream => w.u8(0).u64(0),
         PackPlace::Shared(log) => w.u8(1).u64(log.0),
     };
-    w.raw(&pack.digest.0).u64(pack.pack_bytes).u64(pack.first.0).u64(pack.end.0);
+    w.raw(&pack.digest.0)
+        .u64(pack.pack_bytes)
+        .u64(pack.first.0)
+        .u64(pack.end.0);
     w.u64(pack.records).u64(pack.payload_bytes);
-    w.u64(pack.first_timestamp_ms).u64(pack.max_timestamp_ms).raw(&pack.merkle_root);
+    w.u64(pack.first_timestamp_ms)
+        .u64(pack.max_timestamp_ms)
+        .raw(&pack.merkle_root);
 }
 
 pub(crate) fn take_pack(r: &mut Reader<'_>) -> Result<PackRef, DecodeError> {
     let shared = flag(r)?;
     let log = LogId(r.u64()?);
-    let place = if shared { PackPlace::Shared(log) } else { PackPlace::Stream };
+    let place = if shared {
+        PackPlace::Shared(log)
+    } else {
+        PackPlace::Stream
+    };
     Ok(PackRef {
         place,
         digest: Digest(r.array()?),

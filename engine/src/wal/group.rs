@@ -56,7 +56,10 @@ impl GroupHeader {
         let mut w = Writer::new();
         w.u64(GROUP_MAGIC).u16(GROUP_VERSION).u16(self.flags).u32(0);
         w.u64(self.log.0).u64(self.incarnation).u64(self.offset);
-        w.u32(self.group_bytes).u32(self.body_bytes).u32(self.entries).u32(self.body_crc);
+        w.u32(self.group_bytes)
+            .u32(self.body_bytes)
+            .u32(self.entries)
+            .u32(self.body_crc);
         w.u32(self.predecessor).u32(0).u64(self.durable_end);
         let mut bytes = [0; GROUP_HEADER_BYTES];
         bytes[..w.0.len()].copy_from_slice(&w.0);
@@ -74,7 +77,10 @@ impl GroupHeader {
         let mut r = Reader(&header);
         let magic = r.u64()?;
         if magic != GROUP_MAGIC {
-            return Err(DecodeError::Magic { format: "group", found: magic });
+            return Err(DecodeError::Magic {
+                format: "group",
+                found: magic,
+            });
         }
         let version = r.u16()?;
         let flags = r.u16()?;
@@ -145,7 +151,11 @@ impl GroupHeader {
         if computed == self.body_crc {
             return Ok(());
         }
-        Err(DecodeError::Checksum { what: "group body", stored: self.body_crc, computed })
+        Err(DecodeError::Checksum {
+            what: "group body",
+            stored: self.body_crc,
+            computed,
+        })
     }
 }
 
@@ -156,7 +166,11 @@ fn check_crc(header: &[u8; GROUP_HEADER_BYTES], stored: u32) -> Result<(), Decod
     if computed == stored {
         return Ok(());
     }
-    Err(DecodeError::Checksum { what: "group header", stored, computed })
+    Err(DecodeError::Checksum {
+        what: "group header",
+        stored,
+        computed,
+    })
 }
 
 fn header_crc(bytes: &[u8; GROUP_HEADER_BYTES]) -> u32 {

@@ -210,8 +210,12 @@ impl<E: Env> Wal<E> {
             return Room::Wait;
         }
         let at = match &state.open {
-            Some(open) => inner.geometry.place(open.offset, (open.buf.len() + bytes) as u64),
-            None => inner.geometry.place(state.next_offset, (GROUP_HEADER_BYTES + bytes) as u64),
+            Some(open) => inner
+                .geometry
+                .place(open.offset, (open.buf.len() + bytes) as u64),
+            None => inner
+                .geometry
+                .place(state.next_offset, (GROUP_HEADER_BYTES + bytes) as u64),
         };
         drop(state);
         let segment = inner.geometry.segment_of(at);
@@ -232,12 +236,16 @@ impl<E: Env> Wal<E> {
 
     /// Puts a copy of a stamped batch frame into the open group.
     pub fn append_batch(&self, feed: FeedId, stream: StreamId, frame: &[u8]) -> Position {
-        self.put(entry::entry_bytes(frame.len()), |buf| entry::put_batch(buf, feed, stream, frame))
+        self.put(entry::entry_bytes(frame.len()), |buf| {
+            entry::put_batch(buf, feed, stream, frame)
+        })
     }
 
     /// Puts a change of state into the open group.
     pub fn append_change(&self, feed: FeedId, stream: StreamId, change: &Change) -> Position {
-        self.put(entry::change_bytes(change), |buf| entry::put_change(buf, feed, stream, change))
+        self.put(entry::change_bytes(change), |buf| {
+            entry::put_change(buf, feed, stream, change)
+        })
     }
 
     fn put(&self, bytes: usize, write: impl FnOnce(&mut AlignedBuf)) -> Position {
@@ -247,8 +255,11 @@ impl<E: Env> Wal<E> {
         let open = state.open.as_mut().expect("just made");
         write(&mut open.buf);
         open.entries += 1;
-        let position =
-            Position { offset: open.offset, index: open.entries - 1, group: open.number };
+        let position = Position {
+            offset: open.offset,
+            index: open.entries - 1,
+            group: open.number,
+        };
         inner.activity.set(inner.activity.get() + 1);
         drop(state);
         inner.work.notify();
@@ -269,7 +280,10 @@ impl<E: Env> Wal<E> {
                 then(result);
             }
             None => {
-                let group = state.completions.back().map_or(group, |(last, _)| group.max(*last));
+                let group = state
+                    .completions
+                    .back()
+                    .map_or(group, |(last, _)| group.max(*last));
                 state.completions.push_back((group, Box::new(then)));
             }
         }
@@ -318,10 +332,16 @@ impl<E: Env> Wal<E> {
     pub fn accepted(&self) -> Position {
         let state = self.0.state.borrow();
         match &state.open {
-            Some(open) => {
-                Position { offset: open.offset, index: open.entries, group: open.number }
-            }
-            None => Position { offset: state.next_offset, index: 0, group: state.next_group - 1 },
+            Some(open) => Position {
+                offset: open.offset,
+                index: open.entries,
+                group: open.number,
+            },
+            None => Position {
+                offset: state.next_offset,
+                index: 0,
+                group: state.next_group - 1,
+            },
         }
     }
 
@@ -337,7 +357,10 @@ impl<E: Env> Wal<E> {
 
     /// Stops the log for good: WAL-12.
     pub fn poison(&self, reason: &str) {
-        let error = Error::Poisoned { log: self.0.params.log.0, reason: reason.to_owned() };
+        let error = Error::Poisoned {
+            log: self.0.params.log.0,
+            reason: reason.to_owned(),
+        };
         let completions = {
             let mut state = self.0.state.borrow_mut();
             state.poisoned.get_or_insert(error.clone());
@@ -371,10 +394,6 @@ impl<E: Env> Wal<E> {
 
     pub(crate) fn params(&self) -> &WalParams {
         &self.0.params
-    }
-
-    pub(crate) fn env(&self) -> &E {
-        &self.0.env
     }
 
     /// Makes everything accepted durable, writes the clean marker, and stops.
@@ -418,7 +437,9 @@ impl<E: Env> Wal<E> {
     async fn flush(self) {
         while let Some(group) = self.next_group().await {
             let segment = self.0.geometry.segment_of(group.offset);
-            let Some(file) = self.0.space.ready(segment).await else { return };
+            let Some(file) = self.0.space.ready(segment).await else {
+                return;
+            };
             let (buf, number, position) = self.submit(group);
             let wal = self.clone();
             self.0.env.spawn("wal commit", async move {
@@ -430,7 +451,10 @@ impl<E: Env> Wal<E> {
                     return;
                 }
                 let result = file.file.commit(buf, position).await;
-                wal.finish(number, result.map_err(|error| format!("{}: {error}", file.name)));
+                wal.finish(
+                    number,
+                    result.map_err(|error| format!("{}: {error}", file.name)),
+                );
             });
         }
     }
@@ -440,7 +464,10 @@ impl<E: Env> Wal<E> {
         let interval = self.0.params.config.flush_interval;
         if !interval.is_zero() {
             let something = |s: &State| s.stopped() || s.open.is_some() || s.marker_due.is_some();
-            self.0.work.until(|| something(&self.0.state.borrow()).then_some(())).await;
+            self.0
+                .work
+                .until(|| something(&self.0.state.borrow()).then_some(()))
+                .await;
             self.0.env.sleep(interval).await;
         }
         self.0
@@ -457,7 +484,13 @@ impl<E: Env> Wal<E> {
 
     fn submit(&self, group: OpenGroup) -> (Arc<AlignedBuf>, u64, u64) {
         let mut state = self.0.state.borrow_mut();
-        let OpenGroup { mut buf, offset, entries, number, flags } = group;
+        let OpenGroup {
+            mut buf,
+            offset,
+            entries,
+            number,
+            flags,
+        } = group;
         let seal = GroupSeal {
             flags,
             log: self.0.params.log,
@@ -477,7 +510,12 @@ impl<E: Env> Wal<E> {
         } else {
             buf
         });
-        state.in_flight.push_back(InFlight { header, buf: buf.clone(), number, done: false });
+        state.in_flight.push_back(InFlight {
+            header,
+            buf: buf.clone(),
+            number,
+            done: false,
+        });
         (buf, number, self.0.geometry.position_of(offset))
     }
 
@@ -548,7 +586,13 @@ impl State {
         };
         buf.resize(GROUP_HEADER_BYTES);
         buf.reserve(bytes);
-        self.open = Some(OpenGroup { buf, offset, entries: 0, number: self.next_group, flags: 0 });
+        self.open = Some(OpenGroup {
+            buf,
+            offset,
+            entries: 0,
+            number: self.next_group,
+            flags: 0,
+        });
         self.next_group += 1;
     }
 
@@ -586,8 +630,15 @@ impl State {
 
     fn advance(&mut self, group: &InFlight) {
         let header = &group.header;
-        assert!(header.offset >= self.durable_end, "WAL-11: groups become durable in order");
-        assert_eq!(group.number, self.durable_groups + 1, "WAL-11: none is skipped");
+        assert!(
+            header.offset >= self.durable_end,
+            "WAL-11: groups become durable in order"
+        );
+        assert_eq!(
+            group.number,
+            self.durable_groups + 1,
+            "WAL-11: none is skipped"
+        );
         self.durable_groups = group.number;
         self.durable_end = header.end();
         self.durable_predecessor = header.crc();

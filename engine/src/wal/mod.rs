@@ -15,7 +15,7 @@ pub mod log;
 pub mod reader;
 pub mod scan;
 pub mod segment;
-mod space;
+pub(crate) mod space;
 
 pub use entry::{Change, Entry, EntryRef};
 pub use log::{Position, Wal, WalParams};

@@ -34,7 +34,10 @@ enum GroupBytes {
 
 impl Group {
     pub(crate) fn read(header: GroupHeader, bytes: Vec<u8>) -> Self {
-        Self { header, bytes: GroupBytes::Read(Arc::new(bytes)) }
+        Self {
+            header,
+            bytes: GroupBytes::Read(Arc::new(bytes)),
+        }
     }
 
     /// All bytes of the group.
@@ -63,12 +66,19 @@ pub struct GroupCache {
 
 impl GroupCache {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { groups: VecDeque::new(), bytes: 0, bytes_max }
+        Self {
+            groups: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
     }
 
     pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) {
         self.bytes += buf.capacity();
-        self.groups.push_back(Group { header, bytes: GroupBytes::Written(buf) });
+        self.groups.push_back(Group {
+            header,
+            bytes: GroupBytes::Written(buf),
+        });
         while self.bytes > self.bytes_max
             && let Some(oldest) = self.groups.pop_front()
         {
@@ -110,7 +120,12 @@ impl<E: Env> LogReader<E> {
     /// A reader of `wal`.
     #[must_use]
     pub fn new(wal: Wal<E>) -> Self {
-        Self { wal, chunk: Vec::new(), chunk_offset: 0, previous: None }
+        Self {
+            wal,
+            chunk: Vec::new(),
+            chunk_offset: 0,
+            previous: None,
+        }
     }
 
     /// The first group at or after `offset`, which must be the start of a group or the end of the
@@ -158,10 +173,7 @@ impl<E: Env> LogReader<E> {
     }
 
     /// The group at exactly `offset`; the inner error is the damage found, or `None` when retired.
-    async fn read_at(
-        &mut self,
-        offset: u64,
-    ) -> Result<std::result::Result<Group, Option<Error>>> {
+    async fn read_at(&mut self, offset: u64) -> Result<std::result::Result<Group, Option<Error>>> {
         let head = match self.bytes(offset, GROUP_HEADER_BYTES).await? {
             Some(head) => head.to_vec(),
             None => return Ok(Err(None)),
@@ -174,7 +186,10 @@ impl<E: Env> LogReader<E> {
             Err(error) => return Ok(Err(damage(error.to_string()))),
         };
         if header.offset != offset || header.log != self.wal.params().log {
-            return Ok(Err(damage(format!("group of log offset {} found", header.offset))));
+            return Ok(Err(damage(format!(
+                "group of log offset {} found",
+                header.offset
+            ))));
         }
         let Some(bytes) = self.bytes(offset, header.group_bytes as usize).await? else {
             return Ok(Err(None));
@@ -189,7 +204,13 @@ impl<E: Env> LogReader<E> {
     fn segment_name(&self, offset: u64) -> String {
         let number = self.wal.geometry().segment_of(offset);
         match self.wal.space().file(number) {
-            Some(segment) => self.wal.params().dir.join(&*segment.name).display().to_string(),
+            Some(segment) => self
+                .wal
+                .params()
+                .dir
+                .join(&*segment.name)
+                .display()
+                .to_string(),
             None => format!("segment {number}"),
         }
     }

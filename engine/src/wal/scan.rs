@@ -41,7 +41,10 @@ pub(crate) async fn find_segments<E: Env>(
     geometry: Geometry,
 ) -> Result<Found<E>> {
     let disk = env.disk();
-    let names = disk.list(dir).await.map_err(|e| Error::io("list", dir, &e))?;
+    let names = disk
+        .list(dir)
+        .await
+        .map_err(|e| Error::io("list", dir, &e))?;
     let mut found = Found {
         dir: dir.to_owned(),
         by_number: BTreeMap::new(),
@@ -54,9 +57,18 @@ pub(crate) async fn find_segments<E: Env>(
         let Some(slot) = slot_of(&name) else { continue };
         found.next_slot = found.next_slot.max(slot + 1);
         let path = dir.join(&name);
-        let file = disk.open(&path).await.map_err(|e| Error::io("open", &path, &e))?;
-        let head = file.read_at(0, BLOCK_BYTES).await.map_err(|e| Error::io("read", &path, &e))?;
-        let segment = SegmentFile { name: name.into(), file };
+        let file = disk
+            .open(&path)
+            .await
+            .map_err(|e| Error::io("open", &path, &e))?;
+        let head = file
+            .read_at(0, BLOCK_BYTES)
+            .await
+            .map_err(|e| Error::io("read", &path, &e))?;
+        let segment = SegmentFile {
+            name: name.into(),
+            file,
+        };
         let header = match SegmentHeader::decode(&head) {
             Ok(header) if header.log == log && header.segment_bytes == geometry.segment_bytes => {
                 header
@@ -70,7 +82,9 @@ pub(crate) async fn find_segments<E: Env>(
             }
         };
         found.incarnation = found.incarnation.max(header.incarnation);
-        let newest = incarnations.entry(header.number).or_insert(header.incarnation);
+        let newest = incarnations
+            .entry(header.number)
+            .or_insert(header.incarnation);
         let replaced = if header.incarnation >= *newest {
             *newest = header.incarnation;
             found.by_number.insert(header.number, segment)
@@ -110,7 +124,13 @@ pub(crate) struct Scanner<'a, E: Env> {
 
 impl<'a, E: Env> Scanner<'a, E> {
     pub(crate) fn new(found: &'a Found<E>, geometry: Geometry, log: LogId) -> Self {
-        Self { found, geometry, log, chunk: Vec::new(), chunk_at: (u64::MAX, 0) }
+        Self {
+            found,
+            geometry,
+            log,
+            chunk: Vec::new(),
+            chunk_at: (u64::MAX, 0),
+        }
     }
 
     /// The group that follows `link` and starts at `at`, or at the next segment if none fits at `at`.
@@ -119,7 +139,10 @@ impl<'a, E: Env> Scanner<'a, E> {
         let mut places = vec![here];
         let first = self.geometry.first_offset(self.geometry.segment_of(here));
         if here != first {
-            places.push(self.geometry.first_offset(self.geometry.segment_of(here) + 1));
+            places.push(
+                self.geometry
+                    .first_offset(self.geometry.segment_of(here) + 1),
+            );
         }
         for place in places {
             if let Some(group) = self.group_at(place).await?
@@ -133,7 +156,9 @@ impl<'a, E: Env> Scanner<'a, E> {
 
     /// The group at exactly `offset`, if there is a whole one.
     pub(crate) async fn group_at(&mut self, offset: u64) -> Result<Option<Group>> {
-        let Some(header) = self.header_at(offset).await? else { return Ok(None) };
+        let Some(header) = self.header_at(offset).await? else {
+            return Ok(None);
+        };
         if header.offset != offset && !crate::bug!("ghost_group") {
             return Ok(None);
         }
@@ -160,7 +185,9 @@ impl<'a, E: Env> Scanner<'a, E> {
     }
 
     async fn bytes(&mut self, number: u64, position: u64, len: usize) -> Result<&[u8]> {
-        let Some(segment) = self.found.by_number.get(&number) else { return Ok(&[]) };
+        let Some(segment) = self.found.by_number.get(&number) else {
+            return Ok(&[]);
+        };
         let (have_number, have_position) = self.chunk_at;
         let inside = number == have_number
             && position >= have_position
@@ -205,7 +232,9 @@ pub(crate) async fn claimed_durable_end<E: Env>(
         let chunk = read.map_err(|e| Error::io("read", &path, &e))?;
         for (index, block) in chunk.chunks(BLOCK_BYTES).enumerate() {
             let here = at + (index * BLOCK_BYTES) as u64;
-            let Ok(header) = GroupHeader::decode(block) else { continue };
+            let Ok(header) = GroupHeader::decode(block) else {
+                continue;
+            };
             let fits = header.log == log && geometry.position_of(header.offset) == here;
             if fits && header.offset >= offset_min {
                 claimed = claimed.max(header.durable_end);
@@ -223,7 +252,9 @@ impl<E: Env> Scanner<'_, E> {
     /// Whether a group lies right behind the first blocks of the segment that begins at `first`.
     pub(crate) async fn claims_from(&mut self, first: u64) -> Result<bool> {
         let number = self.geometry.segment_of(first);
-        let Some(segment) = self.found.by_number.get(&number).cloned() else { return Ok(false) };
+        let Some(segment) = self.found.by_number.get(&number).cloned() else {
+            return Ok(false);
+        };
         let position = self.geometry.position_of(first);
         let found = self.found;
         let claimed =

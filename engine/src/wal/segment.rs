@@ -36,7 +36,11 @@ impl SegmentHeader {
         let mut w = Writer::new();
         w.u64(SEGMENT_MAGIC).u16(SEGMENT_VERSION).u16(0);
         let mut fields = Writer::new();
-        fields.u64(self.log.0).u64(self.number).u64(self.segment_bytes).u64(self.incarnation);
+        fields
+            .u64(self.log.0)
+            .u64(self.number)
+            .u64(self.segment_bytes)
+            .u64(self.incarnation);
         let mut buf = AlignedBuf::zeroed(BLOCK_BYTES);
         buf[..12].copy_from_slice(&w.0);
         buf[16..16 + fields.0.len()].copy_from_slice(&fields.0);
@@ -54,7 +58,10 @@ impl SegmentHeader {
         let mut r = Reader(&block);
         let magic = r.u64()?;
         if magic != SEGMENT_MAGIC {
-            return Err(DecodeError::Magic { format: "segment", found: magic });
+            return Err(DecodeError::Magic {
+                format: "segment",
+                found: magic,
+            });
         }
         let (version, reserved, stored) = (r.u16()?, r.u16()?, r.u32()?);
         if version > SEGMENT_VERSION {
@@ -68,10 +75,17 @@ impl SegmentHeader {
         blank[12..16].fill(0);
         let computed = crc32c::crc32c(&blank);
         if computed != stored {
-            return Err(DecodeError::Checksum { what: "segment header", stored, computed });
+            return Err(DecodeError::Checksum {
+                what: "segment header",
+                stored,
+                computed,
+            });
         }
         if version != SEGMENT_VERSION {
-            return Err(DecodeError::Invalid { field: "format_version", value: u64::from(version) });
+            return Err(DecodeError::Invalid {
+                field: "format_version",
+                value: u64::from(version),
+            });
         }
         let header = Self {
             log: LogId(r.u64()?),
@@ -80,7 +94,10 @@ impl SegmentHeader {
             incarnation: r.u64()?,
         };
         if reserved != 0 || r.0.iter().any(|&byte| byte != 0) {
-            return Err(DecodeError::Invalid { field: "reserved", value: u64::from(reserved) });
+            return Err(DecodeError::Invalid {
+                field: "reserved",
+                value: u64::from(reserved),
+            });
         }
         Ok(header)
     }
@@ -123,7 +140,15 @@ impl Geometry {
     pub fn place(&self, offset: u64, bytes: u64) -> u64 {
         let number = self.segment_of(offset);
         let at_header = self.position_of(offset) < SEGMENT_HEADER_BYTES;
-        let start = if at_header { self.first_offset(number) } else { offset };
-        if start + bytes <= self.end_offset(number) { start } else { self.first_offset(number + 1) }
+        let start = if at_header {
+            self.first_offset(number)
+        } else {
+            offset
+        };
+        if start + bytes <= self.end_offset(number) {
+            start
+        } else {
+            self.first_offset(number + 1)
+        }
     }
 }

@@ -88,11 +88,28 @@ impl<E: Env> Space<E> {
         start: SpaceStart<FileOf<E>>,
         changed: Event,
     ) -> Self {
-        let SpaceStart { live, spare, next_slot, first } = start;
-        let state =
-            State { live, spare, next_slot, first, wanted: 0, failing: None, closed: false };
+        let SpaceStart {
+            live,
+            spare,
+            next_slot,
+            first,
+        } = start;
+        let state = State {
+            live,
+            spare,
+            next_slot,
+            first,
+            wanted: 0,
+            failing: None,
+            closed: false,
+        };
         let state = RefCell::new(state);
-        Self { env, params, state, changed }
+        Self {
+            env,
+            params,
+            state,
+            changed,
+        }
     }
 
     /// Asks for segment `number`, and all before it, to be made ready.
@@ -142,10 +159,6 @@ impl<E: Env> Space<E> {
         self.state.borrow().live.len()
     }
 
-    pub(crate) fn segments_max(&self) -> usize {
-        self.params.segments_max
-    }
-
     /// Recycles every live segment below `number`. WAL-10.
     pub(crate) fn retire_below(&self, number: u64) -> usize {
         let mut state = self.state.borrow_mut();
@@ -186,7 +199,10 @@ impl<E: Env> Space<E> {
                 if state.closed {
                     return Some(None);
                 }
-                let next = state.live.last_key_value().map_or(state.first, |(number, _)| number + 1);
+                let next = state
+                    .live
+                    .last_key_value()
+                    .map_or(state.first, |(number, _)| number + 1);
                 let room = !state.spare.is_empty() || state.live.len() < self.params.segments_max;
                 (next <= state.wanted && room).then_some(Some(next))
             })
@@ -224,7 +240,10 @@ impl<E: Env> Space<E> {
         let name: Rc<str> = slot_name(slot).into();
         let path = self.params.dir.join(&*name);
         let disk = self.env.disk();
-        let file = disk.create(&path).await.map_err(|e| Error::io("create", &path, &e))?;
+        let file = disk
+            .create(&path)
+            .await
+            .map_err(|e| Error::io("create", &path, &e))?;
         let filled = fill(&file, 0, self.params.segment_bytes).await;
         let done = match filled {
             Ok(()) => disk.sync_dir(&self.params.dir).await,
@@ -255,9 +274,14 @@ pub(crate) async fn fill<F: File>(file: &F, from: u64, to: u64) -> io::Result<()
     let zeros = Arc::new(AlignedBuf::zeroed(FILL_BYTES));
     let mut at = from;
     while at < to {
-        let len = usize::try_from(to - at).unwrap_or(usize::MAX).min(FILL_BYTES);
-        let buf =
-            if len == FILL_BYTES { zeros.clone() } else { Arc::new(AlignedBuf::zeroed(len)) };
+        let len = usize::try_from(to - at)
+            .unwrap_or(usize::MAX)
+            .min(FILL_BYTES);
+        let buf = if len == FILL_BYTES {
+            zeros.clone()
+        } else {
+            Arc::new(AlignedBuf::zeroed(len))
+        };
         file.write_at(buf, at).await?;
         at += len as u64;
     }
