@@ -53,6 +53,8 @@ pub(crate) struct Loaded<E: Env> {
     /// Highest `durable_end` of all readable roots, and highest incarnation.
     pub(crate) durable_end: u64,
     pub(crate) incarnation: u64,
+    /// Lowest `retain_from` of all readable roots: CKPT-6.
+    pub(crate) retain_from: u64,
 }
 
 fn root_name(number: u64) -> String {
@@ -120,6 +122,7 @@ impl<E: Env> Checkpoints<E> {
             }
         }
         let durable_end = roots.iter().map(|root| root.durable_end).max().unwrap_or(0);
+        let retain_from = roots.iter().map(|root| root.retain_from).min().unwrap_or(0);
         let incarnation = roots.iter().map(|root| root.incarnation).max().unwrap_or(0);
         for root in &roots {
             match load_chunks(&env, &dir, root, geometry).await {
@@ -148,6 +151,7 @@ impl<E: Env> Checkpoints<E> {
                         root,
                         durable_end,
                         incarnation,
+                        retain_from,
                     });
                 }
                 Err(error @ Error::NewerFormat { .. }) => return Err(error),

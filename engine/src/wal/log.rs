@@ -64,6 +64,15 @@ pub struct WalParams {
     pub predecessor: u32,
 }
 
+/// What wants to enter the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoomClass {
+    /// A batch.
+    Batch,
+    /// A caller's change of state.
+    Change,
+}
+
 /// Whether an append may enter the log now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Room {
@@ -199,9 +208,10 @@ impl<E: Env> Wal<E> {
         wal
     }
 
-    /// Asks whether `bytes` more may enter.
+    /// Asks whether `bytes` more may enter. A quarter of the last segment is kept for changes of
+    /// state; callers' own may use half of that, the lane all of it.
     #[must_use]
-    pub fn room(&self, bytes: usize) -> Room {
+    pub fn room(&self, bytes: usize, class: RoomClass) -> Room {
         let inner = &*self.0;
         let state = inner.state.borrow();
         let pending = state.open.as_ref().map_or(0, |open| open.buf.len());
@@ -220,7 +230,11 @@ impl<E: Env> Wal<E> {
         drop(state);
         let segment = inner.geometry.segment_of(at);
         inner.space.want(segment + 1);
-        let reserve = inner.params.config.segment_bytes / 4;
+        let share = match class {
+            RoomClass::Batch => 4,
+            RoomClass::Change => 8,
+        };
+        let reserve = inner.params.config.segment_bytes / share;
         let left = inner.geometry.end_offset(segment) - at;
         let ready = inner.space.is_ready(segment)
             && (inner.space.is_ready(segment + 1) || left >= reserve + bytes as u64);

@@ -124,11 +124,13 @@ impl<E: Env> LogReader<E> {
     /// A reader of `wal`.
     #[must_use]
     pub fn new(wal: Wal<E>) -> Self {
+        // Who starts at the tail of now finds what comes next even if it moved on to a new segment.
+        let previous = Some(wal.durable_tail());
         Self {
             wal,
             chunk: Vec::new(),
             chunk_offset: 0,
-            previous: None,
+            previous,
         }
     }
 
