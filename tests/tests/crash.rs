@@ -18,7 +18,7 @@ use sealog_engine::Engine;
 use sealog_tests::crash::check::Ledger;
 use sealog_tests::crash::note::Note;
 use sealog_tests::crash::{WRITERS, config};
-use sealog_tests::sim::Rng;
+use sealog_tests::sim::rng::Rng;
 
 #[derive(Debug, Default)]
 struct Landed {

@@ -16,7 +16,7 @@ use sealog_frame::{Batch, BatchBuilder, Record};
 
 use super::note::Note;
 use super::{FEEDS, WRITERS, config, feed_name};
-use crate::sim::Rng;
+use crate::sim::rng::Rng;
 
 /// Opens the directory and writes until killed. With `only_open`, opens, notes it, and waits.
 ///
