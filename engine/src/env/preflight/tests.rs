@@ -116,10 +116,8 @@ fn forbid_io_uring(errno: i32) {
         filter: filter.as_mut_ptr(),
     };
     // SAFETY: plain arguments; affects this thread only.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
-        0
-    );
+    let status = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(status, 0);
     // SAFETY: `program` and the filter it points to outlive the call.
     let status = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
     assert_eq!(status, 0);
