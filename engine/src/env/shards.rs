@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - All executors are made before any `main` runs: a machine that can't run them all runs none.
-//! - When a shard's thread has ended, none of its writes or syncs is in flight.
+//! - When a shard's thread has ended, nothing it asked of the disk is in flight: the directory may be
+//!   unlocked.
 //! - Helper threads are started from the caller's thread, so they don't inherit a shard's CPU.
 //!
 //! **Not here**: the environment itself (`glommio_env`), checks before the start (`preflight`).
@@ -61,7 +62,7 @@ pub struct ShardOptions {
     pub pin: bool,
     /// How groups become durable.
     pub commit_method: CommitMethod,
-    /// Silence after which a shard counts as stalled.
+    /// Silence after which a shard counts as stalled; no less than a second, heartbeats are 250 ms apart.
     pub stall_limit: Duration,
     /// Who hears of trouble.
     pub hooks: ShardHooks,
@@ -135,10 +136,11 @@ where
             hooks: options.hooks.clone(),
         };
         let (go, start) = flume::bounded::<()>(1);
-        let (ready, main) = (ready.clone(), main.clone());
+        let (ready, main, chores) = (ready.clone(), main.clone(), chores.clone());
         let run = move || {
             let result = shard_thread(seed, cpu, &ready, &start, main);
             commit.join();
+            chores.finish_queued();
             result
         };
         let name = format!("sealog-shard-{shard}");
