@@ -6,10 +6,12 @@
 //!
 //! **Not here**: threads and io_uring; the crash and embedded tests have those.
 
+use crate::scenario::Scenario;
 use crate::sim::SimEnv;
 use crate::subject::{
     CommitView, Opened, Outcome, ProducerView, Range, Refusal, Seen, StartError, Subject,
 };
+use crate::workload::Mix;
 use sealog_engine::commit::{Commit, CommitKind};
 use sealog_engine::{
     Effects, EngineConfig, Error, FeedOptions, Handle, ReadFrom, ReadRequest, Result as Answer,
@@ -192,5 +194,19 @@ impl Subject for EngineSubject {
 
     async fn close(&self) {
         let _ = self.handle.close().await;
+    }
+}
+
+/// Rounds that are long enough for the engine to turn segments and packs over.
+#[must_use]
+pub fn scenario(mix: Mix) -> Scenario {
+    Scenario {
+        mix: Mix {
+            filler_max: 2_500,
+            ..mix
+        },
+        steps_max: 4_000,
+        operations: 60,
+        ..Scenario::appends()
     }
 }
