@@ -149,6 +149,8 @@ impl Commit {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn sample() -> Commit {

@@ -326,5 +326,4 @@ fn decode_row(r: &mut Reader<'_>) -> Result<PackRef, DecodeError> {
 }
 
 #[cfg(test)]
-#[path = "manifest_tests.rs"]
 mod tests;

@@ -185,6 +185,8 @@ fn parse_digest(hex: &str) -> Option<Digest> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
     use std::collections::HashMap;
 

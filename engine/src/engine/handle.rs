@@ -134,11 +134,20 @@ impl<E: Env> Handle<E> {
     /// Number of logs.
     #[must_use]
     pub fn logs(&self) -> usize {
-        let ports = self.0.ports.read().unwrap_or_else(PoisonError::into_inner);
-        ports
-            .iter()
-            .take_while(|port| !port.jobs.is_disconnected())
-            .count()
+        self.0
+            .ports
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// Drops the ports beyond the logs that the directory has.
+    pub(super) fn keep(&self, logs: usize) {
+        self.0
+            .ports
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .truncate(logs);
     }
 
     pub(super) fn disconnect(&self) {

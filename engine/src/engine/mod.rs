@@ -8,6 +8,7 @@
 //! **Not here**: what calls do (`shard`), sessions (`session`).
 
 mod handle;
+mod local;
 mod session;
 
 pub use handle::Handle;
@@ -42,8 +43,17 @@ pub struct Engine {
     lock: Option<DirLock>,
 }
 
-/// What a shard tells the opener.
-type Ready = (usize, Result<()>);
+/// What a shard tells the opener: how many logs the directory has.
+type Ready = Result<usize>;
+
+/// Waits for every shard; the number of logs, or the first error.
+fn logs_ready(readiness: &flume::Receiver<Ready>, shards: usize) -> Result<usize> {
+    let mut logs = 0;
+    for _ in 0..shards {
+        logs = readiness.recv().unwrap_or(Err(Error::Closed))?;
+    }
+    Ok(logs)
+}
 
 impl Engine {
     /// Opens the data directory and starts the shards. Blocks until recovery is done.
@@ -84,14 +94,12 @@ impl Engine {
             threads,
             lock: Some(lock),
         };
-        let outcome = readiness
-            .iter()
-            .take(shards)
-            .find_map(|(_, result)| result.err());
-        match outcome {
-            None if readiness.is_disconnected() && engine.handle.logs() == 0 => Err(Error::Closed),
-            None => Ok(engine),
-            Some(error) => {
+        match logs_ready(&readiness, shards) {
+            Ok(logs) => {
+                engine.handle.keep(logs);
+                Ok(engine)
+            }
+            Err(error) => {
                 engine.stop();
                 Err(error)
             }
@@ -166,18 +174,21 @@ async fn run_shard(shard: usize, env: ProductionEnv, plan: ShardPlan) {
     } else {
         plan.plans.recv_async().await.unwrap_or(Err(Error::Closed))
     };
-    let services = match marker {
-        Ok(marker) => start_logs(shard, &env, &plan, &marker).await,
+    let started = match marker {
+        Ok(marker) => {
+            let services = start_logs(shard, &env, &plan, &marker).await;
+            services.map(|services| (services, marker.logs.len()))
+        }
         Err(error) => Err(error),
     };
-    match services {
-        Ok(services) => {
-            let _ = plan.ready.send((shard, Ok(())));
+    match started {
+        Ok((services, logs)) => {
+            let _ = plan.ready.send(Ok(logs));
             drop(plan);
             serve_all(&env, services).await;
         }
         Err(error) => {
-            let _ = plan.ready.send((shard, Err(error)));
+            let _ = plan.ready.send(Err(error));
         }
     }
 }
@@ -221,11 +232,6 @@ async fn start_logs(
         let inbox = inbox.ok_or_else(limit)?;
         let service = LogService::start(env.clone(), config, place).await?;
         services.push((service, inbox));
-    }
-    let mut inboxes = plan.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
-    if shard == 0 {
-        // Ports beyond the directory's logs close: the handle then knows how many there are.
-        inboxes.truncate(marker.logs.len());
     }
     Ok(services)
 }

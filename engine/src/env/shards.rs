@@ -118,7 +118,12 @@ where
         threads: Vec::new(),
     };
     for (shard, (cpu, heartbeat)) in cpus.into_iter().zip(&heartbeats).enumerate() {
-        let commit = CommitThreads::start(shard, COMMIT_THREADS)?;
+        let threads = if options.commit_method == CommitMethod::Thread {
+            COMMIT_THREADS
+        } else {
+            0
+        };
+        let commit = CommitThreads::start(shard, threads)?;
         let seed = ShardSeed {
             shard,
             bucket: bucket.clone(),
@@ -178,15 +183,19 @@ impl<T> Drop for WaitingShards<T> {
 
 /// One entry per shard: the CPU to bind it to. None is bound unless there is one for each.
 fn cpus_for(options: &ShardOptions) -> Vec<Option<usize>> {
-    let cpus = if options.pin {
-        usable_cpus()
+    let usable = usable_cpus();
+    let bits = 8 * size_of::<libc::cpu_set_t>();
+    let cpus: Vec<Option<usize>> = (0..bits)
+        // SAFETY: `cpu` is below the number of bits in the set.
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &usable) })
+        .take(options.shards)
+        .map(Some)
+        .collect();
+    if options.pin && cpus.len() == options.shards {
+        cpus
     } else {
-        Vec::new()
-    };
-    if cpus.len() < options.shards {
-        return vec![None; options.shards];
+        vec![None; options.shards]
     }
-    cpus.into_iter().take(options.shards).map(Some).collect()
 }
 
 /// Starts one shard, runs `main` on it and waits: tests, tools, benchmarks.
@@ -251,20 +260,13 @@ where
     })
 }
 
-/// CPUs this process may run on, ascending.
-fn usable_cpus() -> Vec<usize> {
+/// CPUs this thread may run on; none if the system won't say.
+fn usable_cpus() -> libc::cpu_set_t {
     // SAFETY: all-zero bytes are an empty CPU set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the size is that of `set`, which the call only writes.
-    let status = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
-    if status != 0 {
-        return Vec::new();
-    }
-    let bits = 8 * size_of::<libc::cpu_set_t>();
-    // SAFETY: `cpu` is below the number of bits in the set.
-    (0..bits)
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-        .collect()
+    // SAFETY: the size is that of `set`, which the call only writes; after a failure it is empty.
+    unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
+    set
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::limits::PRODUCER_RANGES_PER_LOG_MAX;
 use crate::producer::ProducerState;
 use crate::wal::entry::{Change, Entry, EntryRef, Seal};
 use crate::wal::log::Position;
+use crate::wal::segment::Geometry;
 
 /// A stream's index gets an entry no closer than this to the one before, in bytes of log.
 const INDEX_STRIDE_BYTES: u64 = 256 << 10;
@@ -57,10 +58,12 @@ impl Feeds {
         frame: &FrameView<'_>,
         at: Position,
     ) -> Fold {
+        let geometry = self.geometry;
         let remember = self.producer_ranges() < PRODUCER_RANGES_PER_LOG_MAX;
         let feed = self.fold_target(id, at)?;
         let ranges_before = feed.producers.as_ref().map_or(0, |p| p.ranges());
-        feed.take_batch(stream, frame, at, remember)?;
+        feed.take_batch(stream, frame, remember)?;
+        feed.index_batch(stream, frame.base_sequence(), at.offset, geometry);
         let ranges_after = feed.producers.as_ref().map_or(0, |p| p.ranges());
         self.count_ranges(ranges_before, ranges_after);
         self.refresh(id);
@@ -165,13 +168,7 @@ impl Feed {
         Ok(())
     }
 
-    fn take_batch(
-        &mut self,
-        id: StreamId,
-        frame: &FrameView<'_>,
-        at: Position,
-        remember: bool,
-    ) -> Fold {
+    fn take_batch(&mut self, id: StreamId, frame: &FrameView<'_>, remember: bool) -> Fold {
         if frame.base_sequence() != self.next_sequence {
             let (base, next) = (frame.base_sequence(), self.next_sequence);
             return misfit(format!("batch at sequence {base}, {next} is next"));
@@ -193,15 +190,6 @@ impl Feed {
         stream.totals.records += frame.record_count() as u64;
         stream.totals.payload_bytes += frame.payload_bytes();
         stream.totals.max_timestamp_ms = last_timestamp_ms.max(stream.totals.max_timestamp_ms);
-        let entry = IndexEntry {
-            sequence: frame.base_sequence(),
-            offset: at.offset,
-        };
-        match stream.index.last() {
-            Some(last) if entry.offset < last.offset + INDEX_STRIDE_BYTES => {}
-            None => stream.index = vec![entry],
-            Some(_) => stream.index.push(entry),
-        }
         self.next_sequence = end;
         self.last_arrival_ms = self.last_arrival_ms.max(frame.arrival_ms());
         self.last_timestamp_ms = self.last_timestamp_ms.max(last_timestamp_ms);
@@ -217,6 +205,25 @@ impl Feed {
                 .accept(producer.id, state, remember);
         }
         Ok(())
+    }
+
+    /// Adds to the stream's sparse log index. The first batch in a segment always gets an entry, so
+    /// that what is packed up to a segment's end never holds that segment back.
+    fn index_batch(&mut self, id: StreamId, sequence: u64, offset: u64, geometry: Geometry) {
+        let Some(stream) = self.stream_mut(id) else {
+            return;
+        };
+        let entry = IndexEntry { sequence, offset };
+        match stream.index.last() {
+            None => stream.index = vec![entry],
+            Some(last) => {
+                let near = offset < last.offset + INDEX_STRIDE_BYTES;
+                let same = geometry.segment_of(offset) == geometry.segment_of(last.offset);
+                if !(near && same) {
+                    stream.index.push(entry);
+                }
+            }
+        }
     }
 
     fn seal(&mut self, id: StreamId, seal: &Seal) -> Fold {

@@ -15,6 +15,7 @@ use crate::ids::{CommitNumber, Epoch, FeedId, LogId, StreamId};
 use crate::limits::CHUNK_FEEDS;
 use crate::wal::entry::Change;
 use crate::wal::log::Position;
+use crate::wal::segment::Geometry;
 
 const COUNTER_BITS: u32 = 48;
 
@@ -28,9 +29,10 @@ pub struct Doomed {
 }
 
 /// All feeds of one log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Feeds {
     log: LogId,
+    pub(super) geometry: Geometry,
     pub(super) by_id: BTreeMap<FeedId, Box<Feed>>,
     by_name: BTreeMap<Rc<str>, FeedId>,
     pub(super) doomed: BTreeMap<FeedId, Doomed>,
@@ -46,10 +48,18 @@ pub struct Feeds {
 impl Feeds {
     /// No feeds.
     #[must_use]
-    pub fn new(log: LogId) -> Self {
+    pub fn new(log: LogId, geometry: Geometry) -> Self {
         Self {
             log,
-            ..Self::default()
+            geometry,
+            by_id: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+            doomed: BTreeMap::new(),
+            next_counter: 0,
+            dirty: BTreeSet::new(),
+            ranges: 0,
+            sealed: BTreeSet::new(),
+            needed: BTreeSet::new(),
         }
     }
 
@@ -77,11 +87,6 @@ impl Feeds {
             .filter_map(|(_, id)| self.get(*id))
     }
 
-    /// All feeds, in id order.
-    pub fn iter(&self) -> impl Iterator<Item = &Feed> {
-        self.by_id.values().map(|feed| &**feed)
-    }
-
     /// Deleted feeds whose objects are still there.
     pub fn doomed(&self) -> impl Iterator<Item = (FeedId, &Doomed)> {
         self.doomed.iter().map(|(id, doomed)| (*id, doomed))
@@ -91,12 +96,6 @@ impl Feeds {
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_id.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
     }
 
     /// The id that the next feed gets.

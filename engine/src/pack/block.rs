@@ -91,7 +91,7 @@ impl BlockHeader {
         };
         let bounds = BLOCK_HEADER_BYTES + 1..=BLOCK_BYTES_MAX;
         let len = block_bytes as usize;
-        if !bounds.contains(&len) || len % layout::ALIGN != 0 {
+        if !bounds.contains(&len) || !len.is_multiple_of(layout::ALIGN) {
             return Err(invalid("block_bytes", block_bytes.into()));
         }
         if header.frame_count == 0 {

@@ -255,22 +255,22 @@ impl PackBuilder {
             return;
         };
         let blocks = section.blocks_at..self.out.position();
-        let key_count = section.fold.keys.len() as u64;
         let SectionFold {
             fingerprints,
             keys,
             tree,
             ..
         } = section.fold;
+        let sorted = keys.sorted();
         let fingerprints = self.write_settled(|out| out.write(&fingerprints.finish()));
         let keys = self.write_settled(|out| {
             let mut block = KeyBlockBuilder::new(KEY_BLOCK_BYTES_TARGET);
-            for entry in keys.into_entries() {
-                if block.is_full_for(&entry.key) {
+            for (key, state) in sorted.iter() {
+                if block.is_full_for(key) {
                     block.finish().iter().for_each(|bytes| out.write(bytes));
                     out.settle();
                 }
-                block.push(&entry);
+                block.push(key, state);
             }
             block.finish().iter().for_each(|bytes| out.write(bytes));
         });
@@ -288,7 +288,7 @@ impl PackBuilder {
             blocks,
             fingerprints,
             keys,
-            key_count,
+            key_count: sorted.len() as u64,
             keyed: section.keyed,
         });
     }

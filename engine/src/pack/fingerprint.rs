@@ -163,6 +163,8 @@ pub(crate) fn column_bytes(total: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn column(records: u64) -> Vec<u8> {

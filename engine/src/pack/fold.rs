@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - PACK-5: frames of a section come in rising order of sequence.
-//! - PACK-10: a payload is hashed once; its digest is in the leaf and is the default fingerprint.
+//! - A payload is hashed once: its digest is in the leaf and is the default fingerprint (PACK-8, PACK-12).
+//! - PACK-10: the key run gets the newest record of every key.
 //! - Nothing has changed when a frame is refused.
 //!
 //! **Not here**: the bytes of the section.

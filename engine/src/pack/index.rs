@@ -140,6 +140,11 @@ impl PackIndex {
             + self.sections.capacity() * size_of::<SectionSummary>()
     }
 
+    #[cfg(test)]
+    pub(super) fn rows_for_test(&self) -> usize {
+        self.rows.len()
+    }
+
     fn check(&self) -> Result<(), DecodeError> {
         let mut at = PACK_HEADER_BYTES as u64;
         let mut row = 0u32;

@@ -158,6 +158,8 @@ pub(crate) fn stored_u32(len: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     const FORMAT: Format = Format {

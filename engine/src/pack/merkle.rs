@@ -128,6 +128,8 @@ pub fn record_leaf(parts: &RecordParts<'_>) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     /// RFC 6962's own definition: split at the largest power of two below the count.

@@ -12,8 +12,8 @@ use super::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, BlockView};
 use super::builder::{PackSummary, row};
 use super::fingerprint::{CHUNK_HEADER_BYTES, CHUNK_MAGIC, FingerprintChunk, peek_chunk_bytes};
 use super::fold::{FrameSpan, SectionFold};
+use super::keys::SortedKeys;
 use super::keys::block::{KEY_BLOCK_HEADER_BYTES, KEY_BLOCK_MAGIC, KeyBlock, peek_key_block_bytes};
-use super::keys::{KeyEntry, KeyRun};
 use super::layout::{self, invalid, truncated};
 use super::table::{
     self, INDEX_MAGIC, INDEX_ROW_BYTES, IndexEntry, PACK_FOOTER_BYTES, PACK_HEADER_BYTES,
@@ -22,7 +22,6 @@ use super::table::{
 use crate::codec::DecodeError;
 use crate::ids::{Digest, FeedId, Sequence, StreamId};
 use sha2::{Digest as _, Sha256};
-use std::iter::Peekable;
 
 /// Where a pack is damaged, and how.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,8 +72,8 @@ struct Columns {
     fingerprints_at: u64,
     fingerprints_seen: usize,
     keys_at: u64,
-    key_count: u64,
-    keys: Peekable<Box<dyn Iterator<Item = KeyEntry> + Send>>,
+    keys: SortedKeys,
+    keys_seen: usize,
 }
 
 type Step = Result<Option<usize>, PackDamage>;
@@ -244,16 +243,13 @@ impl PackVerifier {
         let fold = &mut section.fold;
         Ok(section.columns.get_or_insert_with(|| {
             let fingerprints = std::mem::take(&mut fold.fingerprints).finish();
-            let keys: KeyRun = std::mem::take(&mut fold.keys);
-            let key_count = keys.len() as u64;
-            let keys: Box<dyn Iterator<Item = KeyEntry> + Send> = Box::new(keys.into_entries());
             Columns {
                 fingerprints_at: at,
                 fingerprints_seen: 0,
                 keys_at: at + fingerprints.len() as u64,
                 fingerprints,
-                key_count,
-                keys: keys.peekable(),
+                keys: std::mem::take(&mut fold.keys).sorted(),
+                keys_seen: 0,
             }
         }))
     }
@@ -298,10 +294,10 @@ impl PackVerifier {
             ));
         }
         for (key, state) in block.entries() {
-            let expected = columns.keys.next();
-            if expected.is_none_or(|entry| entry.key != key || entry.state != state) {
+            if columns.keys.get(columns.keys_seen) != Some((key, state)) {
                 return Err(damage(at, invalid("key run", state.sequence)));
             }
+            columns.keys_seen += 1;
         }
         Ok(Some(len))
     }
@@ -318,8 +314,8 @@ impl PackVerifier {
                 invalid("fingerprints", columns.fingerprints_seen as u64),
             ));
         }
-        if let Some(entry) = columns.keys.peek() {
-            return Err(damage(at, invalid("key run", entry.state.sequence)));
+        if let Some((_, missing)) = columns.keys.get(columns.keys_seen) {
+            return Err(damage(at, invalid("key run", missing.sequence)));
         }
         let (Some(section), rows) = (self.section.take(), self.index.len()) else {
             return Ok(());
@@ -341,9 +337,9 @@ impl PackVerifier {
             blocks: section.blocks_at..columns.fingerprints_at,
             fingerprints: columns.fingerprints_at..columns.keys_at,
             keys: columns.keys_at..at,
-            key_count: columns.key_count,
+            key_count: columns.keys.len() as u64,
             // Whether keys were allowed is known from the section table alone; see `table`.
-            keyed: columns.key_count > 0,
+            keyed: !columns.keys.is_empty(),
         });
         Ok(())
     }

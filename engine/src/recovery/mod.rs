@@ -95,7 +95,7 @@ pub(crate) struct Recovered<E: Env> {
 /// Reads checkpoint and log and gives the verdict; writes nothing. WAL-20.
 pub(crate) async fn examine<E: Env>(env: &E, place: &LogPlace) -> Result<Examined<E>> {
     let dir = checkpoint_dir(&place.data_dir, place.log);
-    let mut loaded = Checkpoints::load(env.clone(), dir, place.log).await?;
+    let mut loaded = Checkpoints::load(env.clone(), dir, place.log, place.geometry()).await?;
     let found = find_segments(env, &place.wal_dir(), place.log, place.geometry()).await?;
     let replayed = replay(env, place, &mut loaded, &found).await?;
     let examined = Examined {
@@ -235,6 +235,10 @@ async fn verdict<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()>
     check_presence(place, examined)?;
     let mut claimed = loaded.durable_end;
     let current = geometry.segment_of(end);
+    if examined.report.clean && claimed <= end {
+        // The marker is whole and nothing was written after it: there is nothing to look for.
+        return Ok(());
+    }
     for (number, segment) in found.by_number.range(current..) {
         let from = if *number == current {
             geometry.position_of(end)

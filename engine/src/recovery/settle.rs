@@ -111,7 +111,7 @@ pub(super) fn start<E: Env>(
     } = examined;
     let geometry = place.geometry();
     let current = geometry.segment_of(report.end);
-    let oldest = geometry.segment_of(loaded.root.retain_from);
+    let oldest = geometry.segment_of(loaded.retain_from);
     let mut ready_end = current;
     while found.by_number.contains_key(&ready_end) {
         ready_end += 1;

@@ -159,10 +159,6 @@ impl<E: Env> Space<E> {
         self.state.borrow().live.len()
     }
 
-    pub(crate) fn segments_max(&self) -> usize {
-        self.params.segments_max
-    }
-
     /// Recycles every live segment below `number`. WAL-10.
     pub(crate) fn retire_below(&self, number: u64) -> usize {
         let mut state = self.state.borrow_mut();

@@ -7,7 +7,7 @@
 //!
 //! **Not here**: which blocks form a run (`merge`) or an index (`index`).
 
-use super::{KEY_BYTES_MAX, KeyEntry, KeyState};
+use super::{KEY_BYTES_MAX, KeyState};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::pack::layout::{self, align, invalid, truncated};
 
@@ -52,17 +52,11 @@ impl KeyBlockBuilder {
     }
 
     /// Appends an entry; the caller keeps the order and the length limit.
-    pub fn push(&mut self, entry: &KeyEntry) {
-        let flags = if entry.state.tombstone {
-            FLAG_TOMBSTONE
-        } else {
-            0
-        };
-        self.body
-            .u32(layout::stored_u32(entry.key.len()))
-            .u32(flags);
-        self.body.i64(entry.state.version).u64(entry.state.sequence);
-        self.body.raw(&entry.key);
+    pub fn push(&mut self, key: &[u8], state: KeyState) {
+        let flags = if state.tombstone { FLAG_TOMBSTONE } else { 0 };
+        self.body.u32(layout::stored_u32(key.len())).u32(flags);
+        self.body.i64(state.version).u64(state.sequence);
+        self.body.raw(key);
         self.entries += 1;
     }
 
@@ -114,7 +108,7 @@ pub fn peek_key_block_bytes(header: &[u8]) -> Result<usize, DecodeError> {
     layout::zero("reserved", &header[20..])?;
     let bytes = layout::u32_at(header, 4)? as usize;
     let bounds = KEY_BLOCK_HEADER_BYTES..=KEY_BLOCK_BYTES_MAX;
-    if !bounds.contains(&bytes) || bytes % layout::ALIGN != 0 {
+    if !bounds.contains(&bytes) || !bytes.is_multiple_of(layout::ALIGN) {
         return Err(invalid("block_bytes", bytes as u64));
     }
     Ok(bytes)
@@ -220,6 +214,9 @@ fn take_entry<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], KeyState), DecodeErro
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::KeyEntry;
     use super::*;
 
     fn entry(key: &[u8], version: i64) -> KeyEntry {
@@ -235,7 +232,9 @@ mod tests {
 
     fn block(entries: &[KeyEntry]) -> Vec<u8> {
         let mut builder = KeyBlockBuilder::new(KEY_BLOCK_BYTES_TARGET);
-        entries.iter().for_each(|entry| builder.push(entry));
+        entries
+            .iter()
+            .for_each(|entry| builder.push(&entry.key, entry.state));
         builder.finish().unwrap()
     }
 
@@ -297,7 +296,7 @@ mod tests {
     fn is_full_for_splits_at_the_target_but_never_before_an_entry() {
         let mut builder = KeyBlockBuilder::new(100);
         assert!(!builder.is_full_for(&[0; 500]));
-        builder.push(&entry(b"a", 1));
+        builder.push(b"a", entry(b"a", 1).state);
         assert!(!builder.is_full_for(&[0; 15]));
         assert!(builder.is_full_for(&[0; 24]));
         assert!(builder.finish().is_some());

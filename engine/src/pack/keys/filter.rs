@@ -19,7 +19,7 @@ const BITS_PER_KEY: u64 = 10;
 /// Bits set per key.
 const PROBES: u32 = 7;
 const BLOCK_BITS: u64 = FILTER_BLOCK_BYTES as u64 * 8;
-const _: () = assert!(FILTER_BYTES_MAX % FILTER_BLOCK_BYTES == 0);
+const _: () = assert!(FILTER_BYTES_MAX.is_multiple_of(FILTER_BLOCK_BYTES));
 
 /// A blocked Bloom filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl KeyFilter {
     /// # Errors
     /// [`DecodeError::Invalid`] unless the length is a number of whole blocks, at least one.
     pub fn from_bytes(bits: Vec<u8>) -> Result<Self, DecodeError> {
-        let whole = bits.len() % FILTER_BLOCK_BYTES == 0;
+        let whole = bits.len().is_multiple_of(FILTER_BLOCK_BYTES);
         if bits.is_empty() || !whole || bits.len() > FILTER_BYTES_MAX {
             return Err(invalid("filter_bytes", bits.len() as u64));
         }
@@ -92,6 +92,8 @@ fn bits_of(probes: u64) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]

@@ -109,7 +109,7 @@ impl KeyIndexBuilder {
         if self.block.is_empty() {
             self.first_key.clone_from(&entry.key);
         }
-        self.block.push(entry);
+        self.block.push(&entry.key, entry.state);
         self.filter.add(&entry.key);
         self.key_count += 1;
         self.tombstone_count += u64::from(entry.state.tombstone);

@@ -144,6 +144,8 @@ impl KeyMerge {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::super::KeyRun;
     use super::super::block::KeyBlockBuilder;
     use super::*;
@@ -151,11 +153,11 @@ mod tests {
     fn blocks(run: KeyRun, target: usize) -> VecDeque<Vec<u8>> {
         let mut builder = KeyBlockBuilder::new(target);
         let mut out = VecDeque::new();
-        for entry in run.into_entries() {
-            if builder.is_full_for(&entry.key) {
+        for (key, state) in run.sorted().iter() {
+            if builder.is_full_for(key) {
                 out.extend(builder.finish());
             }
-            builder.push(&entry);
+            builder.push(key, state);
         }
         out.extend(builder.finish());
         out
@@ -207,7 +209,12 @@ mod tests {
                 }
                 parts.push(blocks(part, 150));
             }
-            assert_eq!(drive(parts), whole.into_entries().collect::<Vec<_>>());
+            let own = |(key, state): (&[u8], KeyState)| KeyEntry {
+                key: key.to_vec(),
+                state,
+            };
+            let whole = whole.sorted();
+            assert_eq!(drive(parts), whole.iter().map(own).collect::<Vec<_>>());
         }
     }
 

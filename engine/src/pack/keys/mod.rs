@@ -6,13 +6,14 @@
 //!
 //! **Not here**: I/O; `latest` over several streams (`read`).
 
-use std::collections::BTreeMap;
-
 pub mod block;
 pub mod filter;
 pub mod index;
 pub mod merge;
 pub mod reader;
+mod run;
+
+pub use run::{KeyRun, SortedKeys};
 
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
@@ -32,7 +33,11 @@ impl KeyState {
     /// Whether this record, and not `other`, is the newest of their key (KEYS-1).
     #[must_use]
     pub fn is_newer_than(&self, other: &Self) -> bool {
-        (self.version, self.sequence) > (other.version, other.sequence)
+        self.age() > other.age()
+    }
+
+    fn age(&self) -> (i64, u64) {
+        (self.version, self.sequence)
     }
 }
 
@@ -43,90 +48,4 @@ pub struct KeyEntry {
     pub key: Vec<u8>,
     /// Its newest record.
     pub state: KeyState,
-}
-
-/// Collects the newest record per key of one section, in memory.
-#[derive(Debug, Default)]
-pub struct KeyRun {
-    newest: BTreeMap<Vec<u8>, KeyState>,
-    bytes: usize,
-}
-
-/// What a map entry takes beside the key's own bytes; an estimate, for the caller's budget.
-const ENTRY_OVERHEAD_BYTES: usize = 80;
-
-impl KeyRun {
-    /// Takes note of a record.
-    pub fn add(&mut self, key: &[u8], state: KeyState) {
-        if let Some(newest) = self.newest.get_mut(key) {
-            if state.is_newer_than(newest) {
-                *newest = state;
-            }
-            return;
-        }
-        self.bytes += key.len() + ENTRY_OVERHEAD_BYTES;
-        self.newest.insert(key.to_vec(), state);
-    }
-
-    /// Memory in use, in bytes, roughly.
-    #[must_use]
-    pub fn buffered_bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Distinct keys.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.newest.len()
-    }
-
-    /// Whether no record was noted.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.newest.is_empty()
-    }
-
-    /// The entries in key order.
-    pub fn into_entries(self) -> impl Iterator<Item = KeyEntry> {
-        let entry = |(key, state)| KeyEntry { key, state };
-        self.newest.into_iter().map(entry)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn state(version: i64, sequence: u64) -> KeyState {
-        KeyState {
-            version,
-            sequence,
-            tombstone: sequence % 2 == 0,
-        }
-    }
-
-    #[test]
-    fn key_run_keeps_highest_version_then_latest_sequence() {
-        let mut run = KeyRun::default();
-        run.add(b"b", state(5, 1));
-        run.add(b"b", state(4, 9));
-        run.add(b"a", state(-1, 2));
-        run.add(b"a", state(-1, 3));
-        run.add(b"", state(i64::MIN, 4));
-        let entries: Vec<_> = run.into_entries().collect();
-        let pairs: Vec<_> = entries
-            .iter()
-            .map(|e| (e.key.as_slice(), e.state.sequence))
-            .collect();
-        assert_eq!(pairs, [(&b""[..], 4), (b"a", 3), (b"b", 1)]);
-    }
-
-    #[test]
-    fn key_run_repeated_key_takes_no_more_memory() {
-        let mut run = KeyRun::default();
-        run.add(b"key", state(0, 1));
-        let once = run.buffered_bytes();
-        run.add(b"key", state(0, 2));
-        assert_eq!((run.buffered_bytes(), run.len()), (once, 1));
-    }
 }

@@ -343,5 +343,4 @@ pub fn check_key_index(object: &[u8]) -> Result<KeyIndex, DecodeError> {
 }
 
 #[cfg(test)]
-#[path = "index_tests.rs"]
 mod tests;

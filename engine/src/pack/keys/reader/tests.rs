@@ -1,4 +1,5 @@
 //! Tests of the key index, writer and reader together.
+#![allow(clippy::unwrap_used)]
 
 use super::super::index::{KeyIndexBuilder, KeyIndexOptions};
 use super::super::{KEY_BYTES_MAX, KeyEntry, KeyState};
@@ -10,7 +11,7 @@ fn entry(key: &[u8], n: u64) -> KeyEntry {
         state: KeyState {
             version: n as i64 - 3,
             sequence: n,
-            tombstone: n % 4 == 0,
+            tombstone: n.is_multiple_of(4),
         },
     }
 }

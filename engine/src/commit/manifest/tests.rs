@@ -1,4 +1,5 @@
 //! Tests of the manifest: round trips, damage, contradictions.
+#![allow(clippy::unwrap_used)]
 
 use super::*;
 
