@@ -1,4 +1,10 @@
 //! The engine of Sealog: a durable stream store for one machine, embeddable in any process.
+//!
+//! [`Engine::open`] starts the executors on threads of their own; a [`Handle`] can be cloned to any
+//! thread and used from any runtime or none. The programs in `examples/` are the quick start:
+//! `append_and_seal`, `idempotent_producer`, `following_reader`.
+//!
+//! **Invariants** are numbered in `spec/`; `docs/ARCHITECTURE.md` walks through append, read and recovery.
 
 pub mod append;
 pub mod bucket;
@@ -12,6 +18,7 @@ pub mod env;
 mod error;
 mod feed;
 mod files;
+mod frontier;
 pub mod ids;
 mod lane;
 mod limits;
@@ -19,6 +26,7 @@ pub mod pack;
 pub mod producer;
 mod read;
 mod recovery;
+mod reserve;
 mod shard;
 mod sync;
 mod verify;
@@ -28,7 +36,7 @@ pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, T
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;
 pub use limits::{EngineConfig, WalConfig};
-pub use read::{ReadChunk, ReadFrom, ReadRequest};
+pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{FeedInfo, LogService, ProducerInfo, StreamInfo, StreamPhase};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

@@ -8,6 +8,8 @@
 // Tests panic: that is how they report.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+pub mod crash;
+pub mod engine_subject;
 pub mod history;
 pub mod oracle;
 pub mod scenario;

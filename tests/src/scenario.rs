@@ -50,6 +50,8 @@ pub struct Scenario {
     pub operations: u64,
     /// Damage that the plan plants may be found at a start; the run then ends well.
     pub corruption_allowed: bool,
+    /// Disk and bucket grow before the judgement: what was refused for room must work by then.
+    pub heals_room: bool,
 }
 
 impl Scenario {
@@ -66,6 +68,7 @@ impl Scenario {
             steps_max: 400,
             operations: 30,
             corruption_allowed: false,
+            heals_room: false,
         }
     }
 
@@ -148,6 +151,11 @@ impl Run {
             self.breach()?;
         }
         self.sim.faults().heal();
+        if self.scenario.heals_room {
+            let mut faults = self.sim.faults();
+            faults.plan.disk_capacity_bytes = u64::MAX;
+            faults.plan.bucket_capacity_bytes = u64::MAX;
+        }
         let Some(before) = self.look::<S>()? else {
             return Ok(self.report(&[], true));
         };
@@ -215,6 +223,7 @@ impl Run {
             while left.get() > 0 {
                 env.sleep(Duration::from_millis(5)).await;
             }
+            env.note("closing", "", 0, 0);
             if closes {
                 subject.close().await;
             }

@@ -20,6 +20,17 @@ pub enum Outcome<T> {
     Unknown(String),
 }
 
+impl<T> Outcome<T> {
+    /// The same outcome, its value changed.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Outcome::Acked(value) => Outcome::Acked(f(value)),
+            Outcome::Refused(refusal) => Outcome::Refused(refusal),
+            Outcome::Unknown(why) => Outcome::Unknown(why),
+        }
+    }
+}
+
 /// Why a call was refused: what the oracle tells apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {

@@ -120,6 +120,10 @@ impl Client {
     }
 }
 
+const OPERATIONS: [&str; 8] = [
+    "append", "produce", "open", "resume", "seal", "discard", "read", "rest",
+];
+
 /// A client at work on a running store.
 pub struct Session<S> {
     /// The store.
@@ -145,7 +149,10 @@ impl<S: Subject> Session<S> {
                 let lot = client.rng.below(sum);
                 (self.feeds[at].clone(), lot, client.rng.below(5_000))
             };
-            match self.choice(lot) {
+            let choice = self.choice(lot);
+            let number = client.borrow().number as u64;
+            self.env.note("begins", OPERATIONS[choice], number, 0);
+            match choice {
                 0 => self.append(client, &feed).await,
                 1 => self.produce(client, &feed).await,
                 2 => self.open(client, &feed, false).await,
@@ -155,6 +162,7 @@ impl<S: Subject> Session<S> {
                 6 => self.read(&feed).await,
                 _ => self.env.sleep(Duration::from_micros(rest_us)).await,
             }
+            self.env.note("ends", OPERATIONS[choice], number, 0);
         }
     }
 

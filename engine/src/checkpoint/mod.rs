@@ -21,9 +21,13 @@ use crate::error::{Error, Result};
 use crate::feed::Feeds;
 use crate::files::{read_whole, write_whole};
 use crate::ids::LogId;
+use crate::reserve::Reserve;
 use crate::wal::Wal;
 use crate::wal::segment::Geometry;
 
+/// Least space claimed ahead for the next checkpoint.
+const RESERVE_BYTES_MIN: u64 = 64 << 10;
+const RESERVE_FILE: &str = "reserve";
 /// Longest root or chunk file that is read back.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
@@ -35,6 +39,9 @@ pub struct Checkpoints<E: Env> {
     /// The two newest roots, older first.
     kept: Vec<Root>,
     next_number: u64,
+    reserve: Reserve<E>,
+    /// Bytes that the last checkpoint wrote: the next will need about as many.
+    written: u64,
 }
 
 /// What a log's state was loaded from.
@@ -82,6 +89,9 @@ impl<E: Env> Checkpoints<E> {
             chunks: Vec::new(),
         };
         write_whole(disk, dir, &root_name(1), &root.encode()).await?;
+        Reserve::new(env.clone(), dir.join(RESERVE_FILE))
+            .claim(RESERVE_BYTES_MIN)
+            .await;
         disk.sync_dir(dir)
             .await
             .map_err(|e| Error::io("sync", dir, &e))
@@ -123,12 +133,16 @@ impl<E: Env> Checkpoints<E> {
                         .map(|chunk| (chunk.chunk, *chunk))
                         .collect();
                     let next_number = numbers.last().map_or(1, |number| number + 1);
+                    let reserve = Reserve::new(env.clone(), dir.join(RESERVE_FILE));
+                    let kept = vec![root.clone()];
                     let store = Self {
                         env,
                         dir,
                         chunks,
-                        kept: vec![root.clone()],
+                        kept,
                         next_number,
+                        reserve,
+                        written: 0,
                     };
                     let root = root.clone();
                     return Ok(Loaded {
@@ -175,6 +189,21 @@ impl<E: Env> Checkpoints<E> {
         wal: &Wal<E>,
         feeds: &std::cell::RefCell<Feeds>,
     ) -> Result<()> {
+        self.written = 0;
+        let mut taken = self.try_take(wal, feeds).await;
+        if matches!(taken, Err(Error::StorageFull { .. })) && self.reserve.release().await {
+            self.written = 0;
+            taken = self.try_take(wal, feeds).await;
+        }
+        if taken.is_ok() {
+            self.reserve
+                .claim((2 * self.written).max(RESERVE_BYTES_MIN))
+                .await;
+        }
+        taken
+    }
+
+    async fn try_take(&mut self, wal: &Wal<E>, feeds: &std::cell::RefCell<Feeds>) -> Result<()> {
         let start = wal.accepted();
         let (dirty, retain_from) = {
             let feeds = feeds.borrow();
@@ -196,6 +225,7 @@ impl<E: Env> Checkpoints<E> {
             last_group = last_group.max(as_of.group);
             let generation = self.next_number;
             let bytes = root::encode_chunk(*chunk, generation, &body);
+            self.written += bytes.len() as u64;
             let name = chunk_name(*chunk, generation);
             if let Err(error) = write_whole(self.env.disk(), &self.dir, &name, &bytes).await {
                 dirty[..=done]
@@ -247,6 +277,7 @@ impl<E: Env> Checkpoints<E> {
             next_counter: feeds.borrow().next_counter(),
             chunks: chunks.values().copied().collect(),
         };
+        self.written += root.chunks.len() as u64 * 32;
         let disk = self.env.disk();
         disk.sync_dir(&self.dir)
             .await
@@ -276,7 +307,7 @@ impl<E: Env> Checkpoints<E> {
         if self.kept.len() < 2 {
             return;
         }
-        let mut needed = BTreeSet::new();
+        let mut needed = BTreeSet::from([RESERVE_FILE.to_owned()]);
         for root in &self.kept {
             needed.insert(root_name(root.number));
             needed.extend(

@@ -8,6 +8,7 @@
 //! **Not here**: what calls do (`shard`), sessions (`session`).
 
 mod handle;
+mod local;
 pub(crate) mod offline;
 mod session;
 

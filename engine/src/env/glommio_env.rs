@@ -12,12 +12,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File as StdFile;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use glommio::io::{DmaFile, OpenOptions, PollableFd};
@@ -41,7 +42,7 @@ const PREEMPT_TIMER: Duration = Duration::from_millis(1);
 const TRANSFER_BYTES: usize = 1024 * 1024;
 
 /// How often a healthy shard ticks its heartbeat.
-const HEARTBEAT: Duration = Duration::from_millis(250);
+const HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// How long a shard waits, after `main` has returned, for tasks that still run.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -82,12 +83,11 @@ impl<B: Bucket> GlommioEnv<B> {
         while self.inner.tasks.get() > 0 && sys::monotonic_ns() < give_up {
             Timer::new(Duration::from_millis(1)).await;
         }
-        while self.inner.disk.transfers.get() > 0 {
+        let io = &self.inner.disk.io;
+        while io.transfers.get() > 0 {
             Timer::new(Duration::from_millis(1)).await;
         }
-        if let Committer::Linked(ring) = &*self.inner.disk.committer {
-            ring.stop().await;
-        }
+        io.ring.stop().await;
     }
 }
 
@@ -188,7 +188,13 @@ impl ShardExecutor {
             let shard = seed.shard;
             let hooks = seed.hooks.clone();
             let heartbeat = Arc::clone(&seed.heartbeat);
+            let life = Arc::clone(&heartbeat);
             glommio::spawn_local(async move {
+                poll_fn(|cx| {
+                    heartbeat.register(cx.waker());
+                    Poll::Ready(())
+                })
+                .await;
                 loop {
                     heartbeat.tick();
                     Timer::new(HEARTBEAT).await;
@@ -199,36 +205,38 @@ impl ShardExecutor {
                 Ok(env) => env,
                 Err(error) => {
                     hooks.panicked(shard, "main", format!("shard could not start: {error}"));
+                    life.end();
                     return None;
                 }
             };
             let main = main(shard, env.clone());
-            let result = CatchUnwind::new(main).await;
-            env.drain().await;
-            match result {
+            let result = match CatchUnwind::new(main).await {
                 Ok(value) => Some(value),
                 Err(message) => {
                     hooks.panicked(shard, "main", message);
                     None
                 }
-            }
+            };
+            env.drain().await;
+            life.end();
+            result
         })
     }
 }
 
 fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
-    let committer = match seed.commit_method {
-        CommitMethod::Executor => Committer::Executor,
-        CommitMethod::Thread => Committer::Thread(seed.commit_queue),
-        CommitMethod::LinkedRing => Committer::Linked(LinkedCommitter::start()?),
+    let io = DiskIo {
+        method: seed.commit_method,
+        queue: seed.commit_queue,
+        ring: CommitRing::start()?,
+        transfers: Rc::default(),
     };
     Ok(GlommioEnv {
         inner: Rc::new(Inner {
             shard: seed.shard,
             disk: GlommioDisk {
-                committer: Rc::new(committer),
+                io: Rc::new(io),
                 chores: seed.chores,
-                transfers: Rc::default(),
             },
             bucket: seed.bucket,
             hooks: seed.hooks,
@@ -238,20 +246,23 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
     })
 }
 
-enum Committer {
-    Executor,
-    Thread(CommitQueue),
-    Linked(LinkedCommitter),
+/// A shard's ways to its disk beside the executor's own ring.
+struct DiskIo {
+    method: CommitMethod,
+    queue: CommitQueue,
+    ring: CommitRing,
+    /// Commits on the executor's ring that run.
+    transfers: Rc<Cell<usize>>,
 }
 
-/// A linked ring and the task that reaps it.
-struct LinkedCommitter {
+/// The shard's linked ring and the task that reaps it.
+struct CommitRing {
     ring: Rc<RefCell<LinkedRing>>,
     stop: Rc<Cell<bool>>,
     reaper: Cell<Option<glommio::Task<()>>>,
 }
 
-impl LinkedCommitter {
+impl CommitRing {
     fn start() -> io::Result<Self> {
         let ring = LinkedRing::new()?;
         let event = PollableFd::new(ring.event_fd()?).map_err(into_io)?;
@@ -284,6 +295,12 @@ impl LinkedCommitter {
         received(answer.recv_async().await)
     }
 
+    async fn write(&self, file: Arc<StdFile>, buf: Arc<AlignedBuf>, offset: u64) -> io::Result<()> {
+        let (reply, answer) = flume::bounded(1);
+        self.ring.borrow_mut().write(file, buf, offset, reply);
+        received(answer.recv_async().await)
+    }
+
     async fn sync_data(&self, file: Arc<StdFile>) -> io::Result<()> {
         let (reply, answer) = flume::bounded(1);
         self.ring.borrow_mut().sync_data(file, reply);
@@ -311,10 +328,8 @@ fn received(answer: Result<io::Result<()>, flume::RecvError>) -> io::Result<()> 
 /// The data directory through glommio; operations on names run on a side thread.
 #[derive(Clone)]
 pub struct GlommioDisk {
-    committer: Rc<Committer>,
+    io: Rc<DiskIo>,
     chores: SideThreads,
-    /// Writes on the executor's ring that run.
-    transfers: Rc<Cell<usize>>,
 }
 
 impl GlommioDisk {
@@ -326,9 +341,8 @@ impl GlommioDisk {
             inner: Rc::new(OpenFile {
                 dma,
                 std: Arc::new(std),
-                committer: Rc::clone(&self.committer),
+                io: Rc::clone(&self.io),
                 chores: self.chores.clone(),
-                transfers: Rc::clone(&self.transfers),
             }),
         })
     }
@@ -388,10 +402,8 @@ pub struct GlommioFile {
 struct OpenFile {
     dma: DmaFile,
     std: Arc<StdFile>,
-    committer: Rc<Committer>,
+    io: Rc<DiskIo>,
     chores: SideThreads,
-    /// Writes on the executor's ring that run.
-    transfers: Rc<Cell<usize>>,
 }
 
 impl OpenFile {
@@ -401,7 +413,7 @@ impl OpenFile {
         &self,
         work: impl Future<Output = io::Result<()>> + 'static,
     ) -> io::Result<()> {
-        let running = TaskCount::enter(&self.transfers);
+        let running = TaskCount::enter(&self.io.transfers);
         let (reply, answer) = flume::bounded(1);
         glommio::spawn_local(async move {
             let _running = running;
@@ -446,10 +458,8 @@ impl File for GlommioFile {
         check_write(&buf, offset)?;
         // Through the ring whatever the commit method is: a long background write must not stand in
         // front of a group on a commit thread.
-        let file = Rc::clone(&self.inner);
-        self.inner
-            .to_the_end(async move { file.ring_write(&buf, offset).await })
-            .await
+        let std = Arc::clone(&self.inner.std);
+        self.inner.io.ring.write(std, buf, offset).await
     }
 
     async fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
@@ -488,17 +498,19 @@ impl File for GlommioFile {
     }
 
     async fn sync_data(&self) -> io::Result<()> {
-        match &*self.inner.committer {
-            Committer::Executor => self.inner.ring_sync().await,
-            Committer::Thread(queue) => queue.sync_data(Arc::clone(&self.inner.std)).await,
-            Committer::Linked(ring) => ring.sync_data(Arc::clone(&self.inner.std)).await,
+        let std = Arc::clone(&self.inner.std);
+        match self.inner.io.method {
+            CommitMethod::Executor => self.inner.ring_sync().await,
+            CommitMethod::Thread => self.inner.io.queue.sync_data(std).await,
+            CommitMethod::LinkedRing => self.inner.io.ring.sync_data(std).await,
         }
     }
 
     async fn commit(&self, buf: Arc<AlignedBuf>, offset: u64) -> io::Result<()> {
         check_write(&buf, offset)?;
-        match &*self.inner.committer {
-            Committer::Executor => {
+        let std = Arc::clone(&self.inner.std);
+        match self.inner.io.method {
+            CommitMethod::Executor => {
                 let file = Rc::clone(&self.inner);
                 let commit = async move {
                     file.ring_write(&buf, offset).await?;
@@ -506,10 +518,8 @@ impl File for GlommioFile {
                 };
                 self.inner.to_the_end(commit).await
             }
-            Committer::Thread(queue) => {
-                queue.commit(Arc::clone(&self.inner.std), buf, offset).await
-            }
-            Committer::Linked(ring) => ring.commit(Arc::clone(&self.inner.std), buf, offset).await,
+            CommitMethod::Thread => self.inner.io.queue.commit(std, buf, offset).await,
+            CommitMethod::LinkedRing => self.inner.io.ring.commit(std, buf, offset).await,
         }
     }
 

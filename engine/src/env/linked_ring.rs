@@ -23,7 +23,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use super::{AlignedBuf, BLOCK_BYTES};
 
 /// Operations in the kernel at once; more wait here.
-const SLOTS: usize = 8;
+const SLOTS: usize = 32;
 
 /// A pair per slot; the kernel makes the completion queue twice as long.
 const ENTRIES: u32 = 2 * SLOTS as u32;
@@ -36,8 +36,10 @@ pub(crate) type Reply = flume::Sender<io::Result<()>>;
 
 struct Op {
     file: Arc<File>,
-    /// What to write before the sync, and where; without it the operation is a mere sync.
+    /// What to write, and where; without it the operation is a mere sync.
     write: Option<(Arc<AlignedBuf>, u64)>,
+    /// Whether a sync follows the write.
+    sync: bool,
     /// Bytes known to be written.
     done: usize,
     reply: Reply,
@@ -110,12 +112,23 @@ impl LinkedRing {
         offset: u64,
         reply: Reply,
     ) {
-        self.start(file, Some((buf, offset)), reply);
+        self.start(file, Some((buf, offset)), true, reply);
+    }
+
+    /// Starts writing all of `buf` at `offset`, not durably.
+    pub(crate) fn write(
+        &mut self,
+        file: Arc<File>,
+        buf: Arc<AlignedBuf>,
+        offset: u64,
+        reply: Reply,
+    ) {
+        self.start(file, Some((buf, offset)), false, reply);
     }
 
     /// Starts syncing the file's data: every write that has completed by now.
     pub(crate) fn sync_data(&mut self, file: Arc<File>, reply: Reply) {
-        self.start(file, None, reply);
+        self.start(file, None, true, reply);
     }
 
     /// Collects completions, answers finished operations and submits waiting ones.
@@ -136,10 +149,17 @@ impl LinkedRing {
         }
     }
 
-    fn start(&mut self, file: Arc<File>, write: Option<(Arc<AlignedBuf>, u64)>, reply: Reply) {
+    fn start(
+        &mut self,
+        file: Arc<File>,
+        write: Option<(Arc<AlignedBuf>, u64)>,
+        sync: bool,
+        reply: Reply,
+    ) {
         let op = Op {
             file,
             write,
+            sync,
             done: 0,
             reply,
             pending: 0,
@@ -240,8 +260,8 @@ impl Op {
         let sync = opcode::Fsync::new(fd)
             .flags(types::FsyncFlags::DATASYNC)
             .build()
-            .user_data(slot << 1 | SYNC);
-        self.wrote = None;
+            .user_data((slot << 1) | SYNC);
+        (self.wrote, self.synced) = (None, 0);
         let Some((buf, offset)) = &self.write else {
             self.pending = 1;
             return vec![sync];
@@ -251,10 +271,13 @@ impl Op {
         let write = opcode::Write::new(fd, rest.as_ptr(), len as u32)
             .offset(offset + self.done as u64)
             .build()
-            .flags(squeue::Flags::IO_LINK)
-            .user_data(slot << 1 | WRITE);
+            .user_data((slot << 1) | WRITE);
+        if !self.sync {
+            self.pending = 1;
+            return vec![write];
+        }
         self.pending = 2;
-        vec![write, sync]
+        vec![write.flags(squeue::Flags::IO_LINK), sync]
     }
 
     /// What the completed pair means. The write's own error counts first: the sync behind a failed
@@ -401,6 +424,7 @@ mod tests {
         let op = |len: usize, wrote: i32, synced: i32| Op {
             file: Arc::new(File::open("/dev/null").unwrap()),
             write: Some((Arc::new(AlignedBuf::zeroed(len)), 0)),
+            sync: true,
             done: 0,
             reply: flume::bounded(1).0,
             pending: 0,

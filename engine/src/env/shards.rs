@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - All executors are made before any `main` runs: a machine that can't run them all runs none.
-//! - When a shard's thread has ended, none of its writes or syncs is in flight.
+//! - When a shard's thread has ended, nothing it asked of the disk is in flight: the directory may be
+//!   unlocked.
 //! - Helper threads are started from the caller's thread, so they don't inherit a shard's CPU.
 //!
 //! **Not here**: the environment itself (`glommio_env`), checks before the start (`preflight`).
@@ -61,7 +62,7 @@ pub struct ShardOptions {
     pub pin: bool,
     /// How groups become durable.
     pub commit_method: CommitMethod,
-    /// Silence after which a shard counts as stalled.
+    /// Silence after which a shard counts as stalled; no less than a second, heartbeats are 250 ms apart.
     pub stall_limit: Duration,
     /// Who hears of trouble.
     pub hooks: ShardHooks,
@@ -118,7 +119,12 @@ where
         threads: Vec::new(),
     };
     for (shard, (cpu, heartbeat)) in cpus.into_iter().zip(&heartbeats).enumerate() {
-        let commit = CommitThreads::start(shard, COMMIT_THREADS)?;
+        let threads = if options.commit_method == CommitMethod::Thread {
+            COMMIT_THREADS
+        } else {
+            0
+        };
+        let commit = CommitThreads::start(shard, threads)?;
         let seed = ShardSeed {
             shard,
             bucket: bucket.clone(),
@@ -130,10 +136,11 @@ where
             hooks: options.hooks.clone(),
         };
         let (go, start) = flume::bounded::<()>(1);
-        let (ready, main) = (ready.clone(), main.clone());
+        let (ready, main, chores) = (ready.clone(), main.clone(), chores.clone());
         let run = move || {
             let result = shard_thread(seed, cpu, &ready, &start, main);
             commit.join();
+            chores.finish_queued();
             result
         };
         let name = format!("sealog-shard-{shard}");
@@ -178,15 +185,19 @@ impl<T> Drop for WaitingShards<T> {
 
 /// One entry per shard: the CPU to bind it to. None is bound unless there is one for each.
 fn cpus_for(options: &ShardOptions) -> Vec<Option<usize>> {
-    let cpus = if options.pin {
-        usable_cpus()
+    let usable = usable_cpus();
+    let bits = 8 * size_of::<libc::cpu_set_t>();
+    let cpus: Vec<Option<usize>> = (0..bits)
+        // SAFETY: `cpu` is below the number of bits in the set.
+        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &usable) })
+        .take(options.shards)
+        .map(Some)
+        .collect();
+    if options.pin && cpus.len() == options.shards {
+        cpus
     } else {
-        Vec::new()
-    };
-    if cpus.len() < options.shards {
-        return vec![None; options.shards];
+        vec![None; options.shards]
     }
-    cpus.into_iter().take(options.shards).map(Some).collect()
 }
 
 /// Starts one shard, runs `main` on it and waits: tests, tools, benchmarks.
@@ -251,20 +262,13 @@ where
     })
 }
 
-/// CPUs this process may run on, ascending.
-fn usable_cpus() -> Vec<usize> {
+/// CPUs this thread may run on; none if the system won't say.
+fn usable_cpus() -> libc::cpu_set_t {
     // SAFETY: all-zero bytes are an empty CPU set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the size is that of `set`, which the call only writes.
-    let status = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
-    if status != 0 {
-        return Vec::new();
-    }
-    let bits = 8 * size_of::<libc::cpu_set_t>();
-    // SAFETY: `cpu` is below the number of bits in the set.
-    (0..bits)
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-        .collect()
+    // SAFETY: the size is that of `set`, which the call only writes; after a failure it is empty.
+    unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
+    set
 }
 
 #[cfg(test)]

@@ -71,6 +71,18 @@ impl SideThreads {
         }
     }
 
+    /// Blocks until every job queued so far has ended, also those whose callers are gone. Only true of
+    /// a single thread, which takes jobs in order.
+    pub(crate) fn finish_queued(&self) {
+        let (reply, answer) = flume::bounded(1);
+        let last: Job = Box::new(move || {
+            let _ = reply.send(());
+        });
+        if self.queue.send(last).is_ok() {
+            let _ = answer.recv();
+        }
+    }
+
     /// Queues a job nobody waits for; returns whether there was room.
     pub(crate) fn run_detached(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let job: Job = Box::new(move || {
@@ -102,6 +114,21 @@ mod tests {
             "planted"
         );
         assert_eq!(block_on(threads.run(|| 1)), 1);
+    }
+
+    #[test]
+    fn finish_queued_abandoned_job_has_ended() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let threads = SideThreads::start("t", 1).unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        assert!(threads.run_detached(move || {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            seen.store(true, Ordering::SeqCst);
+        }));
+        threads.finish_queued();
+        assert!(ended.load(Ordering::SeqCst));
     }
 
     #[test]

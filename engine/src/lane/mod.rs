@@ -135,6 +135,9 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
             }
             Err(error) => {
                 packer.forget();
+                if matches!(error, Error::StorageFull { .. }) {
+                    packer.release_space().await;
+                }
                 service.lane.set_trouble(Some(error.to_string()));
                 if !service.is_stopping() {
                     let jitter = service.env.random_u64() % 1000;
@@ -151,6 +154,7 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
 async fn work<E: Env>(service: &Rc<LogService<E>>, packer: &mut Packer<E>) -> Result<bool> {
     let published = publish::publish_next(service, packer).await?;
     if !published && under_pressure(service) {
+        packer.claim_space().await;
         let packed = packer.demultiplex().await?;
         let freed = packer.relieve().await?;
         return Ok(packed || freed);

@@ -20,12 +20,16 @@ use crate::env::{AlignedBuf, Bucket, Env, Upload};
 use crate::error::{Error, Result};
 use crate::ids::{FeedId, Sequence, StreamId};
 use crate::pack::{PackBuilder, PackError, PackKind, PackOptions, PackSummary};
+use crate::reserve::Reserve;
 use crate::shard::LogService;
 use crate::wal::entry::Change;
 use crate::wal::reader::{Group, LogReader, Missing};
 
 /// A stream with less than this in a region waits for the shared pack.
 const HOT_BYTES: usize = 256 << 10;
+
+/// Name of the file that claims space for one pack, in the data directory.
+const RESERVE_FILE: &str = "reserve.pack";
 
 type Key = (FeedId, StreamId);
 type UploadOf<E> = <<E as Env>::Bucket as Bucket>::Upload;
@@ -60,6 +64,7 @@ pub(super) struct Packer<E: Env> {
     cursor: u64,
     region_bytes: usize,
     options: PackOptions,
+    reserve: Reserve<E>,
 }
 
 impl<E: Env> Packer<E> {
@@ -70,6 +75,10 @@ impl<E: Env> Packer<E> {
             open: BTreeMap::new(),
             reader: LogReader::new(service.wal.clone()),
             cursor: needed_from(service),
+            reserve: Reserve::new(
+                service.env.clone(),
+                service.config.data_dir.join(RESERVE_FILE),
+            ),
             region_bytes: (lane_bytes / 4).clamp(1 << 20, 8 << 20),
             options: PackOptions {
                 part_bytes: (lane_bytes / 128).clamp(64 << 10, 1 << 20),
@@ -83,6 +92,18 @@ impl<E: Env> Packer<E> {
         self.open.clear();
         self.reader = LogReader::new(self.service.wal.clone());
         self.cursor = needed_from(&self.service);
+    }
+
+    /// Claims space for one pack where bucket and log share the disk.
+    pub(super) async fn claim_space(&mut self) {
+        if self.service.config.bucket_dir.is_none() {
+            self.reserve.claim(self.service.config.pack_bytes).await;
+        }
+    }
+
+    /// Gives the claimed space back, so that the next try may write what frees the log.
+    pub(super) async fn release_space(&mut self) {
+        self.reserve.release().await;
     }
 
     /// Deals out everything durable that was not dealt out; `false` when there was nothing.

@@ -12,6 +12,9 @@ use crate::ids::Digest;
 use sha2::{Digest as _, Sha256};
 use std::collections::VecDeque;
 
+/// Memory of a new object; from the second part on buffers are made in full size.
+const FIRST_BYTES: usize = 4 * BLOCK_BYTES;
+
 /// The rest of a finished object.
 #[derive(Debug)]
 pub struct FinishedObject {
@@ -39,7 +42,8 @@ impl PartWriter {
     pub fn new(part_bytes: usize, slack_bytes: usize) -> Self {
         let part_bytes = part_bytes.max(BLOCK_BYTES);
         Self {
-            open: AlignedBuf::with_capacity(part_bytes + slack_bytes),
+            // Small at first: of many open packs most stay small, and memory is counted.
+            open: AlignedBuf::with_capacity(FIRST_BYTES.min(part_bytes)),
             ready: VecDeque::new(),
             ready_bytes: 0,
             hash: Sha256::new(),

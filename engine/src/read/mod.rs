@@ -91,6 +91,15 @@ pub struct ReadChunk {
     pub tail: u64,
 }
 
+/// The fingerprint of a record: as its writer supplied it, else the SHA-256 of its payload.
+#[must_use]
+pub fn fingerprint(record: &sealog_frame::RecordView<'_>) -> [u8; 32] {
+    match record.fingerprint {
+        Some(supplied) => *supplied,
+        None => crate::ids::Digest::of(record.payload).0,
+    }
+}
+
 /// Where a sequence of a feed is to be found.
 enum Place {
     /// In a pack: object path, index key and section.

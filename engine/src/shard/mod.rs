@@ -36,7 +36,7 @@ use crate::read::ReadCache;
 use crate::recovery::{LogPlace, Report, recover};
 use crate::sync::Event;
 use crate::wal::Wal;
-use crate::wal::log::Room;
+use crate::wal::log::{Room, RoomClass};
 
 /// Writes decided between two looks at other tasks.
 const WRITES_PER_TURN: usize = 64;
@@ -140,11 +140,14 @@ impl<E: Env> LogService<E> {
                 return Err(error);
             }
             let moved = self.wal.progress().listen();
-            let room = self.wal.room(bytes);
+            let class = if bytes == 0 {
+                RoomClass::Change
+            } else {
+                RoomClass::Batch
+            };
+            let room = self.wal.room(bytes, class);
             match room {
                 Room::Ready => return Ok(()),
-                // Changes of state are what frees the log; they have a reserve of their own.
-                _ if bytes == 0 => return Ok(()),
                 Room::Wait => moved.await,
                 Room::Full(detail) => return Err(Error::StorageFull { detail }),
                 Room::Bound => {

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
 use crate::error::{Error, Result};
+use crate::frontier::Frontiers;
 use crate::ids::{FeedId, LogId, StreamId};
 use crate::limits::{PIPELINE_BYTES_MIN, WalConfig};
 use crate::sync::Event;
@@ -61,6 +62,15 @@ pub struct WalParams {
     pub end: u64,
     /// Header checksum of the last group.
     pub predecessor: u32,
+}
+
+/// What wants to enter the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoomClass {
+    /// A batch.
+    Batch,
+    /// A caller's change of state.
+    Change,
 }
 
 /// Whether an append may enter the log now.
@@ -110,11 +120,10 @@ struct State {
     in_flight: VecDeque<InFlight>,
     completions: VecDeque<(u64, Completion)>,
     pool: Vec<AlignedBuf>,
-    next_offset: u64,
+    frontiers: Frontiers,
     next_group: u64,
     predecessor: u32,
     durable_groups: u64,
-    durable_end: u64,
     durable_predecessor: u32,
     last_is_marker: bool,
     marker_due: Option<u16>,
@@ -169,11 +178,10 @@ impl<E: Env> Wal<E> {
             in_flight: VecDeque::new(),
             completions: VecDeque::new(),
             pool: Vec::new(),
-            next_offset: params.end,
+            frontiers: Frontiers::at(params.end),
             next_group: 1,
             predecessor: params.predecessor,
             durable_groups: 0,
-            durable_end: params.end,
             durable_predecessor: params.predecessor,
             last_is_marker: true,
             marker_due: None,
@@ -200,9 +208,10 @@ impl<E: Env> Wal<E> {
         wal
     }
 
-    /// Asks whether `bytes` more may enter.
+    /// Asks whether `bytes` more may enter. A quarter of the last segment is kept for changes of
+    /// state; callers' own may use half of that, the lane all of it.
     #[must_use]
-    pub fn room(&self, bytes: usize) -> Room {
+    pub fn room(&self, bytes: usize, class: RoomClass) -> Room {
         let inner = &*self.0;
         let state = inner.state.borrow();
         let pending = state.open.as_ref().map_or(0, |open| open.buf.len());
@@ -213,14 +222,19 @@ impl<E: Env> Wal<E> {
             Some(open) => inner
                 .geometry
                 .place(open.offset, (open.buf.len() + bytes) as u64),
-            None => inner
-                .geometry
-                .place(state.next_offset, (GROUP_HEADER_BYTES + bytes) as u64),
+            None => inner.geometry.place(
+                state.frontiers.accepted().0,
+                (GROUP_HEADER_BYTES + bytes) as u64,
+            ),
         };
         drop(state);
         let segment = inner.geometry.segment_of(at);
         inner.space.want(segment + 1);
-        let reserve = inner.params.config.segment_bytes / 4;
+        let share = match class {
+            RoomClass::Batch => 4,
+            RoomClass::Change => 8,
+        };
+        let reserve = inner.params.config.segment_bytes / share;
         let left = inner.geometry.end_offset(segment) - at;
         let ready = inner.space.is_ready(segment)
             && (inner.space.is_ready(segment + 1) || left >= reserve + bytes as u64);
@@ -318,13 +332,13 @@ impl<E: Env> Wal<E> {
     /// Everything before this log offset is durable.
     #[must_use]
     pub fn durable_end(&self) -> u64 {
-        self.0.state.borrow().durable_end
+        self.0.state.borrow().frontiers.durable().0
     }
 
     /// The durable frontier and the header checksum of the group that ended there.
     pub(crate) fn durable_tail(&self) -> (u64, u32) {
         let state = self.0.state.borrow();
-        (state.durable_end, state.durable_predecessor)
+        (state.frontiers.durable().0, state.durable_predecessor)
     }
 
     /// Position that the next entry will have or exceed: all entries accepted so far lie before it.
@@ -338,7 +352,7 @@ impl<E: Env> Wal<E> {
                 group: open.number,
             },
             None => Position {
-                offset: state.next_offset,
+                offset: state.frontiers.accepted().0,
                 index: 0,
                 group: state.next_group - 1,
             },
@@ -498,9 +512,10 @@ impl<E: Env> Wal<E> {
             offset,
             entries,
             predecessor: state.predecessor,
-            durable_end: state.durable_end,
+            durable_end: state.frontiers.durable().0,
         };
         let header = seal_group(&mut buf, &seal);
+        state.frontiers.write(header.end());
         state.predecessor = header.crc();
         state.last_is_marker = flags & FLAG_MARKER != 0;
         let buf = Arc::new(if buf.capacity() > 2 * buf.len() {
@@ -534,7 +549,11 @@ impl<E: Env> Wal<E> {
             group.expect("in flight until finished").done = true;
             while let Some(group) = state.in_flight.pop_front_if(|g| g.done) {
                 state.advance(&group);
-                self.0.cache.borrow_mut().push(group.header, group.buf);
+                let freed = self.0.cache.borrow_mut().push(group.header, group.buf);
+                if let Some(buf) = freed.filter(|buf| buf.capacity() > inner_flush(&self.0.params))
+                {
+                    state.recycle(buf);
+                }
             }
             let durable = state.durable_groups;
             while let Some((_, then)) = state.completions.pop_front_if(|(g, _)| *g <= durable) {
@@ -547,6 +566,11 @@ impl<E: Env> Wal<E> {
         self.0.work.notify();
         self.0.progress.notify();
     }
+}
+
+/// Buffers of at least this size are worth keeping for the next group.
+fn inner_flush(params: &WalParams) -> usize {
+    params.config.flush_bytes
 }
 
 impl State {
@@ -579,7 +603,9 @@ impl State {
             return;
         }
         let whole = round_up(GROUP_HEADER_BYTES + bytes);
-        let offset = inner.geometry.place(self.next_offset, whole as u64);
+        let offset = inner
+            .geometry
+            .place(self.frontiers.accepted().0, whole as u64);
         let mut buf = match self.pool.pop() {
             Some(buf) => buf,
             None => AlignedBuf::with_capacity(flush_bytes + BLOCK_BYTES),
@@ -599,7 +625,8 @@ impl State {
     /// Fixes the end of the open group; it waits for its turn to be submitted.
     fn close_open(&mut self) {
         if let Some(open) = self.open.take() {
-            self.next_offset = open.offset + round_up(open.buf.len()) as u64;
+            self.frontiers
+                .accept(open.offset + round_up(open.buf.len()) as u64);
             self.full.push_back(open);
         }
     }
@@ -630,17 +657,14 @@ impl State {
 
     fn advance(&mut self, group: &InFlight) {
         let header = &group.header;
-        assert!(
-            header.offset >= self.durable_end,
-            "WAL-11: groups become durable in order"
-        );
+
         assert_eq!(
             group.number,
             self.durable_groups + 1,
             "WAL-11: none is skipped"
         );
         self.durable_groups = group.number;
-        self.durable_end = header.end();
+        self.frontiers.sync(header.end());
         self.durable_predecessor = header.crc();
         self.stats.groups += 1;
         self.stats.bytes += u64::from(header.group_bytes);

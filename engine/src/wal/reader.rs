@@ -73,7 +73,9 @@ impl GroupCache {
         }
     }
 
-    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) {
+    /// Adds the newest group; gives back a buffer that nobody uses any more, if that freed one.
+    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) -> Option<AlignedBuf> {
+        let mut freed = None;
         self.bytes += buf.capacity();
         self.groups.push_back(Group {
             header,
@@ -82,10 +84,12 @@ impl GroupCache {
         while self.bytes > self.bytes_max
             && let Some(oldest) = self.groups.pop_front()
         {
-            if let GroupBytes::Written(buf) = &oldest.bytes {
+            if let GroupBytes::Written(buf) = oldest.bytes {
                 self.bytes -= buf.capacity();
+                freed = Arc::into_inner(buf).or(freed);
             }
         }
+        freed
     }
 
     /// The first group at or after `offset`, if the cache reaches back that far.
@@ -120,11 +124,13 @@ impl<E: Env> LogReader<E> {
     /// A reader of `wal`.
     #[must_use]
     pub fn new(wal: Wal<E>) -> Self {
+        // Who starts at the tail of now finds what comes next even if it moved on to a new segment.
+        let previous = Some(wal.durable_tail());
         Self {
             wal,
             chunk: Vec::new(),
             chunk_offset: 0,
-            previous: None,
+            previous,
         }
     }
 

@@ -1,6 +1,11 @@
 //! Common: small directories, short programs, plain reads for the engine's integration tests.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+pub mod child;
+pub mod image;
+pub mod mounts;
+pub mod seccomp;
+
 use std::path::{Path, PathBuf};
 
 use futures_lite::future::block_on;
@@ -87,4 +92,70 @@ pub fn read(
 /// The whole feed.
 pub fn read_all(handle: &Handle<ProductionEnv>, feed: &str) -> Vec<(u64, Vec<u8>)> {
     read(handle, ReadRequest::new(feed)).unwrap()
+}
+
+/// Whether to run at full scale: `SEALOG_LONG=1`.
+pub fn long() -> bool {
+    std::env::var_os("SEALOG_LONG").is_some_and(|value| value != "0")
+}
+
+/// `scaled`, or `full` when asked for.
+pub fn scale<T>(scaled: T, full: T) -> T {
+    if long() { full } else { scaled }
+}
+
+/// A repeatable stream of numbers (xorshift): the tests' only randomness.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next().to_le_bytes()[3]).collect()
+    }
+}
+
+/// A payload that tells which record it is.
+pub fn payload(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Dice::new(number + 1).bytes(len);
+    for (byte, mark) in bytes.iter_mut().zip(number.to_le_bytes()) {
+        *byte = mark;
+    }
+    bytes
+}
+
+/// Appends one record of these bytes and waits until it is durable; answers its sequence.
+pub fn put(handle: &Handle<ProductionEnv>, feed: &str, bytes: &[u8]) -> u64 {
+    let done = block_on(handle.append(feed, batch(&[bytes]))).unwrap();
+    assert_eq!(done.first, done.last);
+    done.first
+}
+
+/// Asserts that `feed` holds exactly these payloads, from sequence 0, and ends there.
+pub fn assert_holds(handle: &Handle<ProductionEnv>, feed: &str, payloads: &[Vec<u8>], about: &str) {
+    let records = read_all(handle, feed);
+    assert_eq!(records.len(), payloads.len(), "{about}: records of {feed}");
+    for ((sequence, bytes), (at, payload)) in records.iter().zip((0u64..).zip(payloads)) {
+        assert_eq!(*sequence, at, "{about}: sequence in {feed}");
+        assert!(bytes == payload, "{about}: payload {at} of {feed}");
+    }
+    let info = block_on(handle.feed(feed)).unwrap();
+    assert_eq!(
+        info.next_sequence,
+        payloads.len() as u64,
+        "{about}: tail of {feed}"
+    );
 }

@@ -38,7 +38,7 @@ use trace::{Kind, Trace};
 use world::World;
 
 /// Polls one call of [`Sim::run`] may take before it counts as a livelock.
-const STEPS_MAX: u64 = 20_000_000;
+const STEPS_MAX: u64 = 1_000_000;
 
 /// One simulation.
 pub struct Sim {

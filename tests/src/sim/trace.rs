@@ -55,12 +55,24 @@ pub struct Event {
 /// Events kept for the table that a failing run prints.
 const WINDOW_EVENTS: usize = 120;
 
+/// Marks kept beside them.
+const NOTES: usize = 60;
+
+fn keep(kept: &mut VecDeque<Event>, event: Event, most: usize) {
+    if kept.len() == most {
+        kept.pop_front();
+    }
+    kept.push_back(event);
+}
+
 /// The trace of one run.
 #[derive(Debug, Default)]
 pub struct Trace {
     digest: u64,
     events: u64,
     window: VecDeque<Event>,
+    /// The last marks of the test, which busy loops would push out of the window.
+    notes: VecDeque<Event>,
     bytes: Option<Vec<u8>>,
 }
 
@@ -90,10 +102,10 @@ impl Trace {
         if let Some(bytes) = &mut self.bytes {
             bytes.extend_from_slice(&line);
         }
-        if self.window.len() == WINDOW_EVENTS {
-            self.window.pop_front();
+        if event.kind == Kind::Note {
+            keep(&mut self.notes, event.clone(), NOTES);
         }
-        self.window.push_back(event);
+        keep(&mut self.window, event, WINDOW_EVENTS);
     }
 
     /// Digest over all events so far.
@@ -127,7 +139,7 @@ impl Trace {
             "      time_us k what       a            b          name   \
              (k: P poll S spawn E end T time D disk B bucket F fault X process N note)\n",
         );
-        for e in &self.window {
+        for e in self.notes.iter().chain(&self.window) {
             let us = e.at_ns / 1_000;
             let _ = writeln!(
                 out,

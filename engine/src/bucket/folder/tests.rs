@@ -379,3 +379,74 @@ fn typed_full_disk_and_quota_are_full() {
         assert_eq!(matches!(error, BucketError::Full { .. }), full, "{error}");
     }
 }
+
+/// A mounted tmpfs of 64 KiB; unmounted on drop.
+struct SmallDisk {
+    dir: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount() -> Self {
+        let this = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        this.run("mount", &["-t", "tmpfs", "-o", "size=64k", "sealog-test"]);
+        this
+    }
+
+    fn remount_read_only(&self) {
+        self.run("mount", &["-o", "remount,ro"]);
+    }
+
+    fn run(&self, program: &str, args: &[&str]) {
+        let status = std::process::Command::new(program)
+            .args(args)
+            .arg(self.dir.path())
+            .status();
+        assert!(status.unwrap().success(), "{program}");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        self.run("umount", &[]);
+    }
+}
+
+#[test]
+#[ignore = "mounts a small tmpfs: needs root"]
+fn writes_on_a_full_disk_are_full_and_leave_nothing() {
+    let disk = SmallDisk::mount();
+    let bucket = open(disk.dir.path());
+    put(&bucket, "small", b"x");
+    let big = vec![1u8; 100 * 1024];
+    let error = block_on(bucket.put_if_absent("big", big.clone())).unwrap_err();
+    assert!(matches!(error, BucketError::Full { .. }), "{error}");
+    let (_, tag) = block_on(bucket.get("small")).unwrap();
+    let error = block_on(bucket.put_if_match("small", &tag, big.clone())).unwrap_err();
+    assert!(matches!(error, BucketError::Full { .. }), "{error}");
+    let mut upload = block_on(bucket.upload()).unwrap();
+    let error = block_on(upload.part(Arc::new(AlignedBuf::copy_of(&big)))).unwrap_err();
+    assert!(matches!(error, BucketError::Full { .. }), "{error}");
+    drop(upload);
+    assert!(tmp_files(disk.dir.path()).is_empty());
+    assert_eq!(block_on(bucket.get("small")).unwrap().0, b"x");
+    // Room again: the same calls succeed.
+    assert_eq!(put(&bucket, "big", &big[..1000]), PutOutcome::Created);
+}
+
+#[test]
+#[ignore = "mounts a small tmpfs: needs root"]
+fn writes_on_a_read_only_disk_are_unavailable_and_reads_go_on() {
+    let disk = SmallDisk::mount();
+    put(&open(disk.dir.path()), "k", b"x");
+    let bucket = open(disk.dir.path());
+    // The locks are held open for writing, which keeps the disk from being made read-only under them.
+    drop(bucket);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    disk.remount_read_only();
+    let error = FolderBucket::open(disk.dir.path())
+        .err()
+        .expect("must not open");
+    assert_eq!(error.source.kind(), io::ErrorKind::ReadOnlyFilesystem);
+}

@@ -38,7 +38,28 @@ fn preflight_directory_is_a_file_names_it() {
 }
 
 #[test]
+#[ignore = "mounts a ramfs: needs root"]
 fn preflight_filesystem_without_direct_io_names_path_and_filesystem() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let status = std::process::Command::new(program)
+            .args(args)
+            .arg(dir.path())
+            .status();
+        assert!(status.unwrap().success(), "{program}");
+    };
+    run("mount", &["-t", "ramfs", "sealog-test"]);
+    let error = preflight(dir.path(), 1);
+    let left = names(dir.path());
+    run("umount", &[]);
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains("ramfs"), "{text}");
+    assert!(text.contains(&*dir.path().to_string_lossy()), "{text}");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn preflight_directory_that_takes_no_files_names_it() {
     // procfs takes no new files at all.
     let error = preflight(Path::new("/proc/self/sealog"), 1).unwrap_err();
     assert!(error.to_string().contains("/proc/self"), "{error}");
@@ -116,10 +137,8 @@ fn forbid_io_uring(errno: i32) {
         filter: filter.as_mut_ptr(),
     };
     // SAFETY: plain arguments; affects this thread only.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
-        0
-    );
+    let status = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(status, 0);
     // SAFETY: `program` and the filter it points to outlive the call.
     let status = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) };
     assert_eq!(status, 0);

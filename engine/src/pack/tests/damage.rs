@@ -141,6 +141,55 @@ fn tampered_tables_under_valid_checksums_are_detected() {
 }
 
 #[test]
+fn index_rows_that_contradict_the_section_are_refused() {
+    let pack = stream_pack(false, &[plain(3), plain(4), plain(5)], 0);
+    let rows_at = pack.index().footer().index_range().start as usize + table::PART_HEADER_BYTES;
+    let second = rows_at + table::INDEX_ROW_BYTES;
+    // Offsets of offset, feed, stream, first, end, first_record and records in a row.
+    let patches = [
+        (0, 72),
+        (16, 1),
+        (24, 1),
+        (32, 0),
+        (40, 4),
+        (48, 0),
+        (56, 9),
+        (32, 3),
+    ];
+    for (field, value) in patches {
+        let object = tamper(&pack, second + field, &u64::to_le_bytes(value));
+        let footer = PackFooter::decode(&object, object.len() as u64).unwrap();
+        let range = footer.index_range();
+        let parts = &object[range.start as usize..range.end as usize];
+        let decoded = PackIndex::decode(&footer, parts);
+        assert!(decoded.is_err(), "field at {field} set to {value}");
+    }
+}
+
+#[test]
+fn tampered_columns_under_valid_checksums_are_detected() {
+    let pack = &small_packs()[1];
+    let index = pack.index();
+    let section = &index.sections()[0];
+    let (chunk, keys) = (section.fingerprints.clone(), section.keys.clone());
+    let mut object = pack.object.clone();
+    let range = chunk.start as usize..chunk.end as usize;
+    object[range.start + 40] ^= 1;
+    layout::seal(&mut object[range], 4);
+    let error = verify(&object, usize::MAX).expect_err("another fingerprint");
+    assert_eq!(error.offset, chunk.start);
+
+    let mut object = pack.object.clone();
+    let (start, end) = (keys.start as usize, keys.end as usize);
+    object[start + 32 + 16] ^= 1; // the first entry's sequence
+    let body = crc32c::crc32c(&object[start + 32..end]);
+    object[start + 12..start + 16].copy_from_slice(&body.to_le_bytes());
+    layout::seal(&mut object[start..start + 32], 16);
+    let error = verify(&object, usize::MAX).expect_err("another newest record");
+    assert_eq!(error.offset, keys.start);
+}
+
+#[test]
 fn newer_version_is_named_wherever_it_stands() {
     let pack = shared_pack();
     let footer_at = pack.object.len() - PACK_FOOTER_BYTES;

@@ -133,6 +133,19 @@ fn exhaustive_key_index_any_flipped_bit_or_cut_is_detected() {
 }
 
 #[test]
+fn filter_that_denies_a_key_is_detected_under_valid_checksums() {
+    let mut object = build(&numbered(7), 100);
+    let footer_at = object.len() - FOOTER_BYTES;
+    let footer = KeyIndexFooter::decode(&object, object.len() as u64).unwrap();
+    let filter = footer.filter_offset as usize..footer.top_offset as usize;
+    object[filter.clone()].fill(0);
+    let crc = crc32c::crc32c(&object[filter]).to_le_bytes();
+    object[footer_at + 68..footer_at + 72].copy_from_slice(&crc);
+    layout::seal(&mut object[footer_at..], FOOTER_BYTES - 12);
+    assert_eq!(check_key_index(&object).err(), Some(invalid("filter", 0)));
+}
+
+#[test]
 fn push_disorder_and_oversize_are_refused() {
     let mut builder = KeyIndexBuilder::new(KeyIndexOptions::new(FeedId(1), StreamId(1), 1));
     builder.push(&entry(b"b", 1)).unwrap();
