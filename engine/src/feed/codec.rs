@@ -131,6 +131,7 @@ impl Feed {
             needed_cached: None,
         };
         for _ in 0..r.u64()? {
+            feed.streams.reserve_exact(1);
             feed.streams.push(Stream::decode(r)?);
         }
         let producers = Producers::decode(r)?;
@@ -193,6 +194,7 @@ impl Stream {
             stream.packs.push(take_pack(r)?);
         }
         for _ in 0..r.u64()? {
+            stream.index.reserve_exact(1);
             stream.index.push(IndexEntry {
                 sequence: r.u64()?,
                 offset: r.u64()?,
