@@ -1,2 +1,79 @@
-//! `sealog-bench`.
-fn main() {}
+//! Sealog-bench: benchmarks that run the engine beside a yardstick, in alternation, in one process.
+//!
+//! **Invariants**
+//! - A figure that has a target is a ratio of two runs made directly one after the other.
+//! - The load generator prepares its batches beforehand: what is measured is the engine.
+//!
+//! **Not here**: correctness (`tests/`), single functions (`benches/`).
+
+mod commit;
+mod edge;
+mod feeds;
+mod latency;
+mod load;
+mod plain;
+mod prng;
+mod process;
+mod report;
+mod stats;
+mod sustained;
+mod wal;
+mod workdir;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What goes wrong here is told to a person and ends the run.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Parser)]
+#[command(version, about = "Benchmarks of Sealog, each beside its own yardstick")]
+struct Cli {
+    /// Folder on the disk to be measured; made if absent, its `sealog-bench` subfolder is removed.
+    #[arg(long, global = true, default_value = "./bench-data")]
+    dir: PathBuf,
+    /// Print one JSON document instead of tables.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Log bandwidth with the lane idle, against plain writes and syncs.
+    Wal(wal::Options),
+    /// Log bandwidth over several log budgets with the lane on, against plain writes and syncs.
+    Sustained(sustained::Options),
+    /// One small append at a time, against a 4 KiB write and sync.
+    Latency(latency::Options),
+    /// The three ways of committing a group, idle and with a busy executor.
+    Commit(commit::Options),
+    /// Many feeds in one directory: memory, restart, bandwidth against one feed's.
+    Feeds(feeds::Options),
+    /// The edge profile through a full log and an unwritable bucket; see edge.sh.
+    Edge(edge::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match &cli.command {
+        Command::Wal(options) => wal::run(&cli.dir, options),
+        Command::Sustained(options) => sustained::run(&cli.dir, options),
+        Command::Latency(options) => latency::run(&cli.dir, options),
+        Command::Commit(options) => commit::run(&cli.dir, options),
+        Command::Feeds(options) => feeds::run(&cli.dir, options),
+        Command::Edge(options) => edge::run(options),
+    };
+    match outcome {
+        Ok(report) if cli.json => println!("{}", report.to_json()),
+        Ok(report) => print!("{report}"),
+        Err(error) => {
+            eprintln!("sealog-bench: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}

@@ -1,6 +1,40 @@
 //! The engine of Sealog: a durable stream store for one machine, embeddable in any process.
+//!
+//! [`Engine::open`] starts the executors on threads of their own; a [`Handle`] can be cloned to any
+//! thread and used from any runtime or none. The programs in `examples/` are the quick start:
+//! `append_and_seal`, `idempotent_producer`, `following_reader`.
+//!
+//! **Invariants** are numbered in `spec/`; `docs/ARCHITECTURE.md` walks through append, read and recovery.
 
+pub mod append;
 pub mod bucket;
+pub mod bugs;
+mod checkpoint;
 pub mod codec;
+pub mod commit;
+mod datadir;
+mod engine;
 pub mod env;
+mod error;
+mod feed;
+mod files;
+mod frontier;
 pub mod ids;
+mod lane;
+mod limits;
+pub mod pack;
+pub mod producer;
+mod read;
+mod recovery;
+mod reserve;
+mod shard;
+mod sync;
+pub mod wal;
+
+pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, Ticket};
+pub use error::{Effects, Error, Result};
+pub use feed::FeedOptions;
+pub use limits::{EngineConfig, WalConfig};
+pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
+pub use recovery::Report;
+pub use shard::{FeedInfo, LogService, ProducerInfo, StreamInfo, StreamPhase};

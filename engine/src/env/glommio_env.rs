@@ -12,12 +12,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File as StdFile;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use glommio::io::{DmaFile, OpenOptions, PollableFd};
@@ -41,7 +42,7 @@ const PREEMPT_TIMER: Duration = Duration::from_millis(1);
 const TRANSFER_BYTES: usize = 1024 * 1024;
 
 /// How often a healthy shard ticks its heartbeat.
-const HEARTBEAT: Duration = Duration::from_millis(250);
+const HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// How long a shard waits, after `main` has returned, for tasks that still run.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
@@ -188,7 +189,13 @@ impl ShardExecutor {
             let shard = seed.shard;
             let hooks = seed.hooks.clone();
             let heartbeat = Arc::clone(&seed.heartbeat);
+            let life = Arc::clone(&heartbeat);
             glommio::spawn_local(async move {
+                poll_fn(|cx| {
+                    heartbeat.register(cx.waker());
+                    Poll::Ready(())
+                })
+                .await;
                 loop {
                     heartbeat.tick();
                     Timer::new(HEARTBEAT).await;
@@ -199,6 +206,7 @@ impl ShardExecutor {
                 Ok(env) => env,
                 Err(error) => {
                     hooks.panicked(shard, "main", format!("shard could not start: {error}"));
+                    life.end();
                     return None;
                 }
             };
@@ -211,6 +219,7 @@ impl ShardExecutor {
                 }
             };
             env.drain().await;
+            life.end();
             result
         })
     }

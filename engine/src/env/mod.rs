@@ -34,6 +34,7 @@ pub(crate) mod testing;
 mod unwind;
 mod watchdog;
 
+pub(crate) use buf::round_up;
 pub use buf::{AlignedBuf, BLOCK_BYTES};
 pub use glommio_env::{GlommioDisk, GlommioEnv, GlommioFile};
 pub use lock::{DirLock, Holder, LOCK_FILE, LockError};

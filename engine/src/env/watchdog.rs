@@ -1,4 +1,8 @@
-//! Watchdog: notices a shard that has stopped turning.
+//! Watchdog: wakes a shard that sleeps through its work, and reports one that has stopped turning.
+//!
+//! On a busy machine the executor can be preempted between arming its timer and looking at its
+//! queues; it then parks although tasks are runnable, and nothing of its own wakes it again. A wake
+//! from outside does, so a silent shard is woken at every round long before it counts as stalled.
 //!
 //! **Invariants**
 //! - It only reports, once per shard and stall; it never ends the process.
@@ -8,8 +12,9 @@
 //! **Not here**: what a stall means (the caller poisons the shard).
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use super::shards::ShardHooks;
@@ -19,6 +24,8 @@ use super::shards::ShardHooks;
 pub(crate) struct Heartbeat {
     beats: AtomicU64,
     ended: AtomicBool,
+    /// Wakes the heartbeat's task, and with it the executor.
+    waker: Mutex<Option<Waker>>,
 }
 
 impl Heartbeat {
@@ -27,14 +34,34 @@ impl Heartbeat {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The shard is over; silence is no stall.
+    /// Leaves the way to wake the shard. Called on the shard.
+    pub(crate) fn register(&self, waker: &Waker) {
+        *self.lock() = Some(waker.clone());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poke(&self) {
+        if let Some(waker) = &*self.lock() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// The shard is over; silence is no stall. Called on the shard: its waker is dropped there.
     pub(crate) fn end(&self) {
+        *self.lock() = None;
         self.ended.store(true, Ordering::Relaxed);
     }
 }
 
-/// Rounds per stall limit: the limit is met within a tenth.
-const ROUNDS: u32 = 10;
+/// Least rounds per stall limit: the limit is met within a tenth.
+const ROUNDS_MIN: u32 = 10;
+/// Longest round: a shard that sleeps through its work is woken within about two.
+const ROUND_MAX: Duration = Duration::from_millis(50);
+/// Rounds of silence after which a shard is woken; a healthy one beats more often.
+const POKE_AFTER: u32 = 2;
 
 /// Watches `heartbeats` (one per shard, by index) and calls [`ShardHooks::on_stall`] for a shard
 /// without a beat for `limit`.
@@ -43,10 +70,14 @@ pub(crate) fn start(
     limit: Duration,
     hooks: ShardHooks,
 ) -> io::Result<()> {
+    let round = (limit / ROUNDS_MIN)
+        .min(ROUND_MAX)
+        .max(Duration::from_millis(1));
+    let rounds = u32::try_from(limit.as_nanos() / round.as_nanos()).unwrap_or(u32::MAX);
     let watch = move || {
         let mut seen = vec![(0u64, 0u32); heartbeats.len()];
         loop {
-            std::thread::sleep(limit / ROUNDS);
+            std::thread::sleep(round);
             let mut alive = false;
             for (shard, heartbeat) in heartbeats.iter().enumerate() {
                 if heartbeat.ended.load(Ordering::Relaxed) {
@@ -60,7 +91,10 @@ pub(crate) fn start(
                     continue;
                 }
                 *silent = silent.saturating_add(1);
-                if *silent == ROUNDS {
+                if *silent >= POKE_AFTER {
+                    heartbeat.poke();
+                }
+                if *silent == rounds {
                     hooks.stalled(shard);
                 }
             }

@@ -1,0 +1,126 @@
+//! Micro: what a batch costs in CPU: frames, checksums, judging, groups.
+#![allow(missing_docs)]
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use sealog_engine::env::AlignedBuf;
+use sealog_engine::ids::{FeedId, LogId, StreamId};
+use sealog_engine::producer::{ProducerState, Producers};
+use sealog_engine::wal::entry::{entry_bytes, put_batch};
+use sealog_engine::wal::group::{GROUP_HEADER_BYTES, GroupSeal, seal_group};
+use sealog_frame::{
+    Batch, BatchBuilder, FrameLimits, FrameView, Record, Stamp, TimestampMode, stamp,
+};
+
+fn batch(records: usize, record_bytes: usize) -> Batch {
+    let payload = vec![0x5a; record_bytes];
+    let mut builder = BatchBuilder::new(FrameLimits::default());
+    for _ in 0..records {
+        builder.push(&Record::of(&payload)).expect("within limits");
+    }
+    builder.build().expect("not empty")
+}
+
+fn frames(c: &mut Criterion) {
+    let mut group = c.benchmark_group("frame");
+    for record_bytes in [100, 1024] {
+        let payload = vec![0x5a; record_bytes];
+        let built = batch(100, record_bytes);
+        let frame = built.as_bytes().to_vec();
+        group.throughput(Throughput::Bytes(frame.len() as u64));
+        group.bench_function(format!("build 100 x {record_bytes}"), |b| {
+            let mut builder = BatchBuilder::new(FrameLimits::default());
+            b.iter(|| {
+                for _ in 0..100 {
+                    builder.push(&Record::of(&payload)).expect("within limits");
+                }
+                black_box(builder.build().expect("not empty"))
+            });
+        });
+        group.bench_function(format!("parse 100 x {record_bytes}"), |b| {
+            b.iter(|| {
+                FrameView::parse(black_box(&frame), &FrameLimits::default())
+                    .map(|f| f.record_count())
+            });
+        });
+        group.bench_function(format!("trusted view 100 x {record_bytes}"), |b| {
+            b.iter(|| FrameView::trusted(black_box(&frame)).map(|f| f.record_count()));
+        });
+        group.bench_function(format!("stamp 100 x {record_bytes}"), |b| {
+            let mut frame = frame.clone();
+            let server = Stamp {
+                base_sequence: 7,
+                arrival_ms: 1,
+                timestamp_floor_ms: 0,
+                epoch: 1,
+                mode: TimestampMode::ClientPrefer,
+                cap: false,
+            };
+            b.iter(|| stamp(black_box(&mut frame), &server));
+        });
+        group.bench_function(format!("iterate 100 x {record_bytes}"), |b| {
+            let view = FrameView::trusted(&frame).expect("just built");
+            b.iter(|| view.records().map(|r| r.payload.len()).sum::<usize>());
+        });
+    }
+    group.finish();
+}
+
+fn groups(c: &mut Criterion) {
+    let mut group = c.benchmark_group("group");
+    for (record_bytes, batches) in [(100, 76), (1024, 9)] {
+        let frame = batch(100, record_bytes).into_bytes();
+        let bytes = GROUP_HEADER_BYTES + batches * entry_bytes(frame.len());
+        group.throughput(Throughput::Bytes(bytes as u64));
+        let mut buf = AlignedBuf::with_capacity(bytes + 4096);
+        let seal = GroupSeal {
+            flags: 0,
+            log: LogId(1),
+            incarnation: 1,
+            offset: 1 << 20,
+            entries: batches as u32,
+            predecessor: 0,
+            durable_end: 0,
+        };
+        group.bench_function(
+            format!("fill and seal {batches} batches of 100 x {record_bytes}"),
+            |b| {
+                b.iter(|| {
+                    buf.clear();
+                    buf.resize(GROUP_HEADER_BYTES);
+                    for _ in 0..batches {
+                        put_batch(&mut buf, FeedId(1), StreamId(1), &frame);
+                    }
+                    seal_group(&mut buf, &seal)
+                });
+            },
+        );
+        group.bench_function(format!("new buffer of {bytes} B, touched"), |b| {
+            b.iter(|| AlignedBuf::copy_of(black_box(&buf)));
+        });
+        group.bench_function(format!("checksum of {bytes} B"), |b| {
+            b.iter(|| seal_group(black_box(&mut buf), &seal));
+        });
+    }
+    group.finish();
+}
+
+fn judging(c: &mut Criterion) {
+    let mut producers = Producers::default();
+    for n in 0..1000u32 {
+        let state = ProducerState {
+            epoch: 1,
+            last_sequence: 41,
+            last_updated_ms: 1,
+            last_range: (0, 99),
+        };
+        producers.accept(&n.to_le_bytes(), state, true);
+    }
+    c.bench_function("judge one producer of 1000", |b| {
+        b.iter(|| producers.judge(black_box(&500u32.to_le_bytes()), 1, 42));
+    });
+}
+
+criterion_group!(micro, frames, groups, judging);
+criterion_main!(micro);

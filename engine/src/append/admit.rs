@@ -1,0 +1,141 @@
+//! Admit: whether a batch may enter the log, as a pure function of the feed and the batch.
+//! Spec: spec/lease.md §2.
+//!
+//! **Invariants**
+//! - LEASE-1: a batch with a token must carry the current epoch.
+//! - LEASE-2: a batch without one never raises the epoch; an exclusive feed refuses it.
+//! - LEASE-3: a duplicate is recognised before the match sequence is looked at, so that a retry of an
+//!   accepted batch never answers a mismatch.
+//!
+//! **Not here**: limits of the frame (its own crate), room in the log (`wal`).
+
+use sealog_frame::{FrameView, MatchSequence};
+
+use super::AppendResult;
+use crate::error::Error;
+use crate::feed::Feed;
+use crate::ids::Epoch;
+use crate::producer::Verdict;
+
+/// What to do with a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Write it.
+    Accept {
+        /// Open a stream first, under the epoch in force.
+        open: bool,
+        /// The producer is not known yet: mind the cap.
+        new_producer: bool,
+    },
+    /// It is in the log already.
+    Duplicate(AppendResult),
+    /// Answer this.
+    Refuse(Error),
+}
+
+/// Judges `batch` against `feed`.
+#[must_use]
+pub fn judge(feed: &Feed, batch: &FrameView<'_>) -> Decision {
+    match check(feed, batch) {
+        Ok(decision) => decision,
+        Err(refusal) => Decision::Refuse(refusal),
+    }
+}
+
+fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
+    check_token(feed, batch)?;
+    let mut new_producer = false;
+    if let Some(producer) = batch.producer() {
+        let verdict = match &feed.producers {
+            Some(known) => known.judge(producer.id, producer.epoch, producer.sequence),
+            None if producer.sequence == 0 => Verdict::Accepted { is_new: true },
+            None => Verdict::Gap { expected: 0 },
+        };
+        match verdict {
+            Verdict::Accepted { is_new } => new_producer = is_new,
+            Verdict::Duplicate {
+                last_sequence,
+                range,
+            } => {
+                let newest = feed.producers.as_ref().and_then(|p| p.get(producer.id));
+                let last = newest.map_or(0, |state| state.last_range.1);
+                return Ok(Decision::Duplicate(duplicate(range, last, last_sequence)));
+            }
+            Verdict::StaleEpoch { current } => {
+                return Err(Error::ProducerFenced {
+                    epoch: producer.epoch,
+                    current,
+                });
+            }
+            Verdict::InvalidEpochStart => {
+                let (epoch, sequence) = (producer.epoch, producer.sequence);
+                return Err(Error::ProducerEpochStart { epoch, sequence });
+            }
+            Verdict::Gap { expected } => {
+                return Err(Error::ProducerGap {
+                    expected,
+                    received: producer.sequence,
+                });
+            }
+        }
+    }
+    check_match(feed, batch)?;
+    if batch.is_keyed() && !feed.options.keys {
+        return Err(Error::KeysNotAllowed {
+            feed: feed.name.to_string(),
+        });
+    }
+    let open = feed.open_stream().is_none();
+    if open && batch.fencing_token().is_some() {
+        return Err(Error::NoOpenStream {
+            feed: feed.name.to_string(),
+        });
+    }
+    Ok(Decision::Accept { open, new_producer })
+}
+
+fn check_token(feed: &Feed, batch: &FrameView<'_>) -> Result<(), Error> {
+    match batch.fencing_token() {
+        Some(token) if Epoch(token) != feed.epoch => Err(Error::Fenced {
+            token: Epoch(token),
+            current: feed.epoch,
+        }),
+        None if feed.options.exclusive => Err(Error::TokenRequired {
+            feed: feed.name.to_string(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_match(feed: &Feed, batch: &FrameView<'_>) -> Result<(), Error> {
+    let actual = feed.last_sequence();
+    let expected = match batch.match_sequence() {
+        None => return Ok(()),
+        Some(MatchSequence::Empty) => None,
+        Some(MatchSequence::At(last)) => Some(last),
+    };
+    if expected == actual {
+        return Ok(());
+    }
+    Err(Error::SequenceMismatch { expected, actual })
+}
+
+fn duplicate(range: Option<(u64, u64)>, last: u64, producer_sequence: u64) -> AppendResult {
+    let producer_sequence = Some(producer_sequence);
+    match range {
+        Some((first, last)) => AppendResult {
+            first,
+            last,
+            record_count: last - first + 1,
+            duplicate: true,
+            producer_sequence,
+        },
+        None => AppendResult {
+            first: last,
+            last,
+            record_count: 0,
+            duplicate: true,
+            producer_sequence,
+        },
+    }
+}

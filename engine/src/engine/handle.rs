@@ -1,0 +1,586 @@
+//! Handle: calls from any thread, with any runtime or none, carried to the log that owns the feed.
+//!
+//! **Invariants**
+//! - A batch's bytes are reserved from the log's budget before it is sent, first come first served,
+//!   so that waiting callers cost no memory of the engine's.
+//! - A call whose shard is gone answers an error; it never hangs.
+//!
+//! **Not here**: threads (`engine`), decisions (`shard`).
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use sealog_frame::{Batch, FrameLimits};
+
+use crate::append::{AppendResult, Lease};
+use crate::commit::{Commit, CommitKind};
+use crate::datadir::Marker;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::feed::FeedOptions;
+use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
+use crate::limits::EngineConfig;
+use crate::producer::ProducerState;
+use crate::read::{ReadChunk, ReadRequest};
+use crate::recovery::Report;
+use crate::shard::{Answer, FeedInfo, LogService, ProducerInfo, StreamInfo};
+use crate::sync::Budget;
+use crate::wal::log::WalStats;
+
+/// A call on its way to a log.
+pub(crate) type Job<E> = Box<dyn FnOnce(&Rc<LogService<E>>) + Send>;
+
+/// Calls that may wait in front of a log.
+const JOBS_MAX: usize = 1024;
+
+/// The way to one log.
+pub(crate) struct LogPort<E: Env> {
+    jobs: flume::Sender<Job<E>>,
+    budget: Budget,
+}
+
+type Inboxes<E> = Arc<Mutex<Vec<Option<flume::Receiver<Job<E>>>>>>;
+
+/// `count` ports, and the inboxes behind them.
+pub(crate) fn ports<E: Env>(count: usize, config: &EngineConfig) -> (Vec<LogPort<E>>, Inboxes<E>) {
+    let mut ports = Vec::new();
+    let mut inboxes = Vec::new();
+    for _ in 0..count {
+        let (jobs, inbox) = flume::bounded(JOBS_MAX);
+        ports.push(LogPort {
+            jobs,
+            budget: Budget::new(config.inflight_bytes_max),
+        });
+        inboxes.push(Some(inbox));
+    }
+    (ports, Arc::new(Mutex::new(inboxes)))
+}
+
+struct Shared<E: Env> {
+    ports: RwLock<Vec<LogPort<E>>>,
+    config: EngineConfig,
+    poisoned: Mutex<Option<String>>,
+}
+
+/// A way to call the engine. Clones share it.
+pub struct Handle<E: Env>(Arc<Shared<E>>);
+
+impl<E: Env> Clone for Handle<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// Poisons every log of an engine, from any thread.
+pub(crate) struct Poisoner<E: Env>(std::sync::Weak<Shared<E>>);
+
+impl<E: Env> Poisoner<E> {
+    pub(crate) fn poison(&self, reason: &str) {
+        let Some(shared) = self.0.upgrade() else {
+            return;
+        };
+        let mut poisoned = shared
+            .poisoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        poisoned.get_or_insert_with(|| reason.to_owned());
+        drop(poisoned);
+        let ports = shared.ports.read().unwrap_or_else(PoisonError::into_inner);
+        for port in ports.iter() {
+            port.budget.close();
+            let reason = reason.to_owned();
+            let _ = port
+                .jobs
+                .try_send(Box::new(move |service| service.poison(&reason)));
+        }
+    }
+}
+
+impl<E: Env> Handle<E> {
+    pub(crate) fn new(ports: Vec<LogPort<E>>, config: EngineConfig) -> Self {
+        let ports = RwLock::new(ports);
+        Self(Arc::new(Shared {
+            ports,
+            config,
+            poisoned: Mutex::new(None),
+        }))
+    }
+
+    pub(crate) fn poisoner(&self) -> Poisoner<E> {
+        Poisoner(Arc::downgrade(&self.0))
+    }
+
+    /// A handle to logs that somebody else runs: the simulator.
+    #[must_use]
+    pub fn attach(services: &[Rc<LogService<E>>], config: &EngineConfig) -> Self {
+        let (ports, inboxes) = ports::<E>(services.len(), config);
+        let mut inboxes = inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        for (service, inbox) in services.iter().zip(inboxes.iter_mut()) {
+            if let Some(inbox) = inbox.take() {
+                service
+                    .env
+                    .spawn("inbox", super::serve(service.clone(), inbox));
+            }
+        }
+        Self::new(ports, config.clone())
+    }
+
+    /// What a batch may hold here.
+    #[must_use]
+    pub fn frame_limits(&self) -> FrameLimits {
+        self.0.config.frame
+    }
+
+    /// Number of logs.
+    #[must_use]
+    pub fn logs(&self) -> usize {
+        self.0
+            .ports
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// Drops the ports beyond the logs that the directory has.
+    pub(super) fn keep(&self, logs: usize) {
+        self.0
+            .ports
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .truncate(logs);
+    }
+
+    pub(super) fn disconnect(&self) {
+        let mut ports = self.0.ports.write().unwrap_or_else(PoisonError::into_inner);
+        for port in ports.drain(..) {
+            port.budget.close();
+        }
+    }
+
+    pub(super) fn gone_error(&self) -> Error {
+        self.gone()
+    }
+
+    fn gone(&self) -> Error {
+        let poisoned = self
+            .0
+            .poisoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match &*poisoned {
+            Some(reason) => Error::Poisoned {
+                log: 0,
+                reason: reason.clone(),
+            },
+            None => Error::Closed,
+        }
+    }
+
+    fn port(&self, log: usize) -> Result<(flume::Sender<Job<E>>, Budget)> {
+        let ports = self.0.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let port = ports
+            .get(log)
+            .map(|port| (port.jobs.clone(), port.budget.clone()));
+        drop(ports);
+        port.ok_or_else(|| self.gone())
+    }
+
+    fn log_of(&self, feed: &str) -> usize {
+        Marker::log_of(feed, self.logs().max(1))
+    }
+
+    /// Sends a job and waits for its answer.
+    async fn call<T: Send + 'static>(
+        &self,
+        log: usize,
+        job: impl FnOnce(&Rc<LogService<E>>, Answer<T>) + Send + 'static,
+    ) -> Result<T> {
+        let answer = self.send(log, job).await?;
+        answer
+            .recv_async()
+            .await
+            .unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    async fn send<T: Send + 'static>(
+        &self,
+        log: usize,
+        job: impl FnOnce(&Rc<LogService<E>>, Answer<T>) + Send + 'static,
+    ) -> Result<flume::Receiver<Result<T>>> {
+        let (jobs, _) = self.port(log)?;
+        let (reply, answer) = flume::bounded(1);
+        let reply: Answer<T> = Box::new(move |result| {
+            let _ = reply.send(result);
+        });
+        let job: Job<E> = Box::new(move |service| job(service, reply));
+        jobs.send_async(job).await.map_err(|_| self.gone())?;
+        Ok(answer)
+    }
+
+    /// Runs a query or a read as a task of the shard.
+    async fn ask<T: Send + 'static, F: Future<Output = Result<T>> + 'static>(
+        &self,
+        log: usize,
+        question: impl FnOnce(Rc<LogService<E>>) -> F + Send + 'static,
+    ) -> Result<T> {
+        let job = move |service: &Rc<LogService<E>>, answer: Answer<T>| {
+            let future = question(service.clone());
+            service
+                .env
+                .spawn("question", async move { answer(future.await) });
+        };
+        self.call(log, job).await
+    }
+
+    /// Creates a feed; creating it again with the same options is success.
+    ///
+    /// # Errors
+    /// [`Error::FeedName`], [`Error::FeedExists`] (other options), [`Error::FeedsFull`],
+    /// [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the feed may exist.
+    pub async fn create_feed(&self, feed: &str, options: FeedOptions) -> Result<FeedId> {
+        let name = feed.to_owned();
+        self.call(self.log_of(feed), move |s, answer| {
+            s.create_feed(name, options, answer)
+        })
+        .await
+    }
+
+    /// Deletes a feed and all that is in it.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the feed may be gone.
+    pub async fn delete_feed(&self, feed: &str) -> Result<()> {
+        let name = feed.to_owned();
+        self.call(self.log_of(feed), move |s, answer| {
+            s.delete_feed(name, answer)
+        })
+        .await
+    }
+
+    /// What a feed is.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn feed(&self, feed: &str) -> Result<FeedInfo> {
+        let name = feed.to_owned();
+        self.ask(self.log_of(feed), |s| async move { s.feed(&name).await })
+            .await
+    }
+
+    /// Up to `limit` feeds whose names begin with `prefix` and come after `after`, in name order.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn list_feeds(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<FeedInfo>> {
+        let mut all = Vec::new();
+        for log in 0..self.logs() {
+            let (prefix, after) = (prefix.to_owned(), after.to_owned());
+            let ask = move |s: Rc<LogService<E>>| async move {
+                s.list_feeds(&prefix, &after, limit).await
+            };
+            all.extend(self.ask(log, ask).await?);
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all.truncate(limit);
+        Ok(all)
+    }
+
+    /// Takes the writer lease and opens a new stream; the writer before is fenced.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the writer before may be fenced and a stream open.
+    pub async fn open(&self, feed: &str) -> Result<Lease> {
+        let name = feed.to_owned();
+        self.call(self.log_of(feed), move |s, answer| s.open(name, answer))
+            .await
+    }
+
+    /// Takes the writer lease over the newest unsealed stream; the writer before is fenced.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::NoOpenStream`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the writer before may be fenced.
+    pub async fn resume(&self, feed: &str) -> Result<Lease> {
+        let name = feed.to_owned();
+        self.call(self.log_of(feed), move |s, answer| s.resume(name, answer))
+            .await
+    }
+
+    /// Appends a batch; returns when it is durable.
+    ///
+    /// # Errors
+    /// Refusals of admission (no effects): [`Error::Fenced`], [`Error::SequenceMismatch`],
+    /// [`Error::ProducerGap`] and its kin, [`Error::KeysNotAllowed`], [`Error::StorageFull`]
+    /// (retryable). Failures (effects unknown): [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the batch may be stored: effects unknown.
+    pub async fn append(&self, feed: &str, batch: Batch) -> Result<AppendResult> {
+        let answer = self.submit(feed, batch, |_| {}).await?;
+        answer
+            .recv_async()
+            .await
+            .unwrap_or_else(|_| Err(self.gone()))
+    }
+
+    /// Sends a batch on its way; `done` runs on the shard when it is settled.
+    pub(super) async fn submit(
+        &self,
+        feed: &str,
+        batch: Batch,
+        done: impl FnOnce(&Result<AppendResult>) + Send + 'static,
+    ) -> Result<flume::Receiver<Result<AppendResult>>> {
+        self.check_limits(&batch)?;
+        let log = self.log_of(feed);
+        let (_, budget) = self.port(log)?;
+        let permit = budget
+            .acquire(batch.as_bytes().len())
+            .await
+            .ok_or_else(|| self.gone())?;
+        let name = feed.to_owned();
+        self.send(log, move |s, answer: Answer<AppendResult>| {
+            let answer = Box::new(move |result: Result<AppendResult>| {
+                done(&result);
+                answer(result);
+            });
+            s.append(name, batch, permit, answer);
+        })
+        .await
+    }
+
+    fn check_limits(&self, batch: &Batch) -> Result<()> {
+        let limits = &self.0.config.frame;
+        let over = |what, value: u64, limit: usize| {
+            let limit = limit as u64;
+            if value > limit {
+                Err(Error::OverLimit { what, value, limit })
+            } else {
+                Ok(())
+            }
+        };
+        let view = batch.view();
+        over("batch bytes", view.metered_bytes(), limits.batch_bytes_max)?;
+        over(
+            "batch records",
+            view.record_count() as u64,
+            limits.records_max,
+        )?;
+        over(
+            "batch frame bytes",
+            batch.as_bytes().len() as u64,
+            limits.frame_bytes_max(),
+        )
+    }
+
+    /// Seals the open stream and waits until its commit is published. `token` is the writer epoch,
+    /// `None` a cooperative caller.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`], [`Error::TokenRequired`], [`Error::NoOpenStream`],
+    /// [`Error::AbandonedStream`], [`Error::OverLimit`] (message). After [`Error::Closed`] or
+    /// [`Error::Poisoned`] effects are unknown; publication of a sealed stream finishes by itself.
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the stream may be sealed.
+    pub async fn seal(&self, feed: &str, token: Option<Epoch>, message: &str) -> Result<Commit> {
+        let (name, message) = (feed.to_owned(), message.to_owned());
+        self.call(self.log_of(feed), move |s, answer| {
+            s.seal(name, token, message, answer)
+        })
+        .await
+    }
+
+    /// Settles an unsealed stream as it stands, as a commit (`Sealed`) or as a gap (`Discarded`):
+    /// the given one, else the oldest.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::NoOpenStream`],
+    /// [`Error::AbandonedStream`] naming an older one, [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the stream may be settled.
+    pub async fn settle_stream(
+        &self,
+        feed: &str,
+        stream: Option<StreamId>,
+        kind: CommitKind,
+        message: &str,
+    ) -> Result<Commit> {
+        let (name, message) = (feed.to_owned(), message.to_owned());
+        let job = move |s: &Rc<LogService<E>>, answer| {
+            s.settle_stream(name, stream, kind, message, answer);
+        };
+        self.call(self.log_of(feed), job).await
+    }
+
+    /// Waits until everything sealed of a feed is published; answers how many commits that took.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: publication goes on by itself.
+    pub async fn repair(&self, feed: &str) -> Result<u64> {
+        let name = feed.to_owned();
+        self.ask(self.log_of(feed), |s| async move { s.repair(&name).await })
+            .await
+    }
+
+    /// Up to `limit` streams with ids after `after`, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Corrupt`], [`Error::Bucket`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn list_streams(
+        &self,
+        feed: &str,
+        after: StreamId,
+        limit: usize,
+    ) -> Result<Vec<StreamInfo>> {
+        let name = feed.to_owned();
+        let ask =
+            move |s: Rc<LogService<E>>| async move { s.list_streams(&name, after, limit).await };
+        self.ask(self.log_of(feed), ask).await
+    }
+
+    /// Up to `limit` published commits from number `from` on.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Corrupt`], [`Error::Bucket`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn list_commits(
+        &self,
+        feed: &str,
+        from: CommitNumber,
+        limit: usize,
+    ) -> Result<Vec<Commit>> {
+        let name = feed.to_owned();
+        let ask =
+            move |s: Rc<LogService<E>>| async move { s.list_commits(&name, from, limit).await };
+        self.ask(self.log_of(feed), ask).await
+    }
+
+    /// Up to `limit` producers with ids after `after`, in id order.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn list_producers(
+        &self,
+        feed: &str,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<ProducerInfo>> {
+        let (name, after) = (feed.to_owned(), after.map(<[u8]>::to_vec));
+        let ask = move |s: Rc<LogService<E>>| async move {
+            s.list_producers(&name, after.as_deref(), limit).await
+        };
+        self.ask(self.log_of(feed), ask).await
+    }
+
+    /// Where a producer stands; `None` if it was never seen, or was forgotten.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn producer(&self, feed: &str, id: &[u8]) -> Result<Option<ProducerState>> {
+        let (name, id) = (feed.to_owned(), id.to_vec());
+        self.ask(self.log_of(feed), |s| async move {
+            s.producer(&name, &id).await
+        })
+        .await
+    }
+
+    /// Reads one answer's worth of records.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::CommitNotFound`],
+    /// [`Error::Corrupt`], [`Error::Bucket`], [`Error::Io`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn read(&self, request: ReadRequest) -> Result<ReadChunk> {
+        let log = self.log_of(&request.feed);
+        self.ask(log, |s| async move { s.read(&request).await })
+            .await
+    }
+
+    /// Counters of every log.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn stats(&self) -> Result<Vec<WalStats>> {
+        let mut all = Vec::new();
+        for log in 0..self.logs() {
+            all.push(self.ask(log, |s| async move { Ok(s.wal.stats()) }).await?);
+        }
+        Ok(all)
+    }
+
+    /// What recovery found in every log.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn recovery_reports(&self) -> Result<Vec<Report>> {
+        let mut all = Vec::new();
+        for log in 0..self.logs() {
+            all.push(
+                self.ask(log, |s| async move { Ok(s.report.clone()) })
+                    .await?,
+            );
+        }
+        Ok(all)
+    }
+
+    /// Closes every log: see [`crate::Engine::close`].
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] of the first log that had failed.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, some logs may be closed and others not.
+    pub async fn close(&self) -> Result<()> {
+        let mut outcome = Ok(());
+        for log in 0..self.logs() {
+            let closed = self.ask(log, |s| async move { s.close().await }).await;
+            outcome = outcome.and(closed);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,309 @@
+//! Engine: what a host process holds: threads, the lock on the directory, and the handle to call.
+//!
+//! **Invariants**
+//! - The library never exits or aborts its host: a panic on a shard poisons that shard's logs.
+//! - One data directory, one process.
+//! - Start is all or nothing: after a failed open nothing is left running.
+//!
+//! **Not here**: what calls do (`shard`), sessions (`session`).
+
+mod handle;
+mod local;
+mod session;
+
+pub use handle::Handle;
+pub use session::{AppendSession, SessionOptions, Ticket};
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::bucket::FolderBucket;
+use crate::datadir::{Marker, open_or_create};
+use crate::env::{
+    DirLock, Env, GlommioEnv, LockError, ShardHooks, ShardOptions, preflight, start_shards,
+};
+use crate::error::{Error, Result};
+use crate::limits::EngineConfig;
+use crate::recovery::LogPlace;
+use crate::shard::LogService;
+use handle::Job;
+
+/// The environment of a production engine.
+pub type ProductionEnv = GlommioEnv<FolderBucket>;
+
+/// A running engine. Clone the handle for other threads; the engine itself is closed once.
+///
+/// Dropping it closes it, waiting for what was accepted.
+pub struct Engine {
+    handle: Handle<ProductionEnv>,
+    threads: Vec<JoinHandle<Option<()>>>,
+    lock: Option<DirLock>,
+}
+
+/// What a shard tells the opener: how many logs the directory has.
+type Ready = Result<usize>;
+
+/// Waits for every shard; the number of logs, or the first error.
+fn logs_ready(readiness: &flume::Receiver<Ready>, shards: usize) -> Result<usize> {
+    let mut logs = 0;
+    for _ in 0..shards {
+        logs = readiness.recv().unwrap_or(Err(Error::Closed))?;
+    }
+    Ok(logs)
+}
+
+impl Engine {
+    /// Opens the data directory and starts the shards. Blocks until recovery is done.
+    ///
+    /// # Errors
+    /// [`Error::Config`], [`Error::Unusable`] (io_uring forbidden, memlock too small, no direct I/O,
+    /// directory locked), [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`],
+    /// [`Error::StorageFull`]. Nothing acknowledged is lost, and after `Corrupt`, `NewerFormat` and
+    /// `Unusable` nothing was touched.
+    pub fn open(config: EngineConfig) -> Result<Self> {
+        config.validate()?;
+        let lock = lock(&config)?;
+        let shards = shard_count(&config);
+        preflight(&config.data_dir, shards).map_err(|e| Error::Unusable(e.to_string()))?;
+        let bucket_dir = bucket_dir(&config);
+        let bucket = FolderBucket::open(bucket_dir).map_err(|e| Error::Unusable(e.to_string()))?;
+        let logs_max = usize::from(config.logs).max(64);
+        let (ports, inboxes) = handle::ports::<ProductionEnv>(logs_max, &config);
+        let handle = Handle::new(ports, config.clone());
+        let mut options = ShardOptions::new(shards, hooks(&handle));
+        options.pin = config.pin;
+        options.commit_method = config.wal.commit_method;
+        let (ready, readiness) = flume::unbounded::<Ready>();
+        let (plan, plans) = flume::bounded::<Result<Marker>>(shards);
+        let shared = ShardPlan {
+            config: config.clone(),
+            shards,
+            ready,
+            plan,
+            plans,
+            inboxes,
+        };
+        let main = move |shard, env| run_shard(shard, env, shared);
+        let threads = start_shards(&options, &bucket, main)
+            .map_err(|e| Error::Unusable(format!("starting shards: {e}")))?;
+        let mut engine = Self {
+            handle,
+            threads,
+            lock: Some(lock),
+        };
+        match logs_ready(&readiness, shards) {
+            Ok(logs) => {
+                engine.handle.keep(logs);
+                Ok(engine)
+            }
+            Err(error) => {
+                engine.stop();
+                Err(error)
+            }
+        }
+    }
+
+    /// The handle that calls go through; clone it freely.
+    #[must_use]
+    pub fn handle(&self) -> &Handle<ProductionEnv> {
+        &self.handle
+    }
+
+    /// Writes `address` into the lock file, for tools that look for a running server.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn set_address(&self, address: &str) -> Result<()> {
+        let Some(lock) = &self.lock else {
+            return Ok(());
+        };
+        let path = PathBuf::from(crate::env::LOCK_FILE);
+        lock.set_address(address)
+            .map_err(|e| Error::io("write", &path, &e))
+    }
+
+    /// Refuses new writes, makes accepted ones durable, writes the clean markers, ends the threads.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] of the first log that had failed; everything acknowledged is durable.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, dropping the engine finishes the job.
+    pub async fn close(mut self) -> Result<()> {
+        let closed = self.handle.close().await;
+        self.stop();
+        closed
+    }
+
+    fn stop(&mut self) {
+        self.handle.disconnect();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        self.lock = None;
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// What each shard's main takes with it.
+#[derive(Clone)]
+struct ShardPlan {
+    config: EngineConfig,
+    shards: usize,
+    ready: flume::Sender<Ready>,
+    plan: flume::Sender<Result<Marker>>,
+    plans: flume::Receiver<Result<Marker>>,
+    inboxes: Arc<Mutex<Vec<Option<flume::Receiver<Job<ProductionEnv>>>>>>,
+}
+
+async fn run_shard(shard: usize, env: ProductionEnv, plan: ShardPlan) {
+    let marker = if shard == 0 {
+        let marker = open_or_create(&env, &plan.config).await;
+        for _ in 1..plan.shards {
+            let _ = plan.plan.send(marker.clone());
+        }
+        marker
+    } else {
+        plan.plans.recv_async().await.unwrap_or(Err(Error::Closed))
+    };
+    let started = match marker {
+        Ok(marker) => {
+            let services = start_logs(shard, &env, &plan, &marker).await;
+            services.map(|services| (services, marker.logs.len()))
+        }
+        Err(error) => Err(error),
+    };
+    match started {
+        Ok((services, logs)) => {
+            let _ = plan.ready.send(Ok(logs));
+            drop(plan);
+            serve_all(&env, services).await;
+        }
+        Err(error) => {
+            let _ = plan.ready.send(Err(error));
+        }
+    }
+}
+
+type Served = (
+    Rc<LogService<ProductionEnv>>,
+    flume::Receiver<Job<ProductionEnv>>,
+);
+
+async fn start_logs(
+    shard: usize,
+    env: &ProductionEnv,
+    plan: &ShardPlan,
+    marker: &Marker,
+) -> Result<Vec<Served>> {
+    let mut services = Vec::new();
+    for (index, log) in marker.logs.iter().enumerate() {
+        if index % plan.shards != shard {
+            continue;
+        }
+        let mut config = plan.config.clone();
+        config.wal.segment_bytes = marker.segment_bytes;
+        let place = LogPlace {
+            data_dir: config.data_dir.clone(),
+            log: *log,
+            wal: config.wal.clone(),
+            group_bytes_max: usize::try_from(marker.group_bytes_max)
+                .unwrap_or(usize::MAX)
+                .max(config.group_bytes_max()),
+            accept_loss: false,
+        };
+        let inbox = {
+            let mut inboxes = plan.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
+            inboxes.get_mut(index).and_then(Option::take)
+        };
+        let limit = || {
+            Error::Config(format!(
+                "log {index} is beyond the number this build serves"
+            ))
+        };
+        let inbox = inbox.ok_or_else(limit)?;
+        let service = LogService::start(env.clone(), config, place).await?;
+        services.push((service, inbox));
+    }
+    Ok(services)
+}
+
+async fn serve_all(env: &ProductionEnv, services: Vec<Served>) {
+    let done = crate::sync::Event::new();
+    let left = Rc::new(RefCell::new(services.len()));
+    for (service, inbox) in services {
+        let (left, done) = (left.clone(), done.clone());
+        env.spawn("inbox", async move {
+            serve(service, inbox).await;
+            *left.borrow_mut() -= 1;
+            done.notify();
+        });
+    }
+    done.until(|| (*left.borrow() == 0).then_some(())).await;
+}
+
+/// Runs jobs until every handle is gone, then closes the log.
+pub(crate) async fn serve<E: Env>(service: Rc<LogService<E>>, inbox: flume::Receiver<Job<E>>) {
+    while let Ok(job) = inbox.recv_async().await {
+        job(&service);
+        for job in inbox.try_iter().take(256) {
+            job(&service);
+        }
+        service.env.yield_if_needed().await;
+    }
+    if !service.is_stopping() {
+        let _ = service.close().await;
+    }
+}
+
+fn lock(config: &EngineConfig) -> Result<DirLock> {
+    let dir = &config.data_dir;
+    if !dir.exists() {
+        if !config.create {
+            return Err(Error::Unusable(format!("{} does not exist", dir.display())));
+        }
+        std::fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, &e))?;
+    }
+    DirLock::acquire(dir).map_err(|error| match error {
+        LockError::Held { .. } => Error::Unusable(error.to_string()),
+        LockError::Io { dir, source } => Error::io("lock", &dir, &source),
+    })
+}
+
+fn bucket_dir(config: &EngineConfig) -> PathBuf {
+    config
+        .bucket_dir
+        .clone()
+        .unwrap_or_else(|| config.data_dir.join("bucket"))
+}
+
+fn shard_count(config: &EngineConfig) -> usize {
+    if config.shards > 0 {
+        return config.shards;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    usize::from(config.logs).clamp(1, cores)
+}
+
+fn hooks(handle: &Handle<ProductionEnv>) -> ShardHooks {
+    let poison = handle.poisoner();
+    let stall = handle.poisoner();
+    ShardHooks {
+        on_panic: Arc::new(move |shard, task, message| {
+            poison.poison(&format!(
+                "bug: task {task:?} of shard {shard} panicked: {message}"
+            ));
+        }),
+        on_stall: Arc::new(move |shard| {
+            stall.poison(&format!("shard {shard} has not turned for 10 s"));
+        }),
+    }
+}

@@ -1,0 +1,203 @@
+//! Chunk codec: the feeds of one checkpoint chunk as bytes. Spec: spec/checkpoint.md §3.
+//!
+//! **Invariants**
+//! - CKPT-4: decode(encode(chunk)) gives the same state, volatile fields aside.
+
+use super::store::Doomed;
+use super::{Feed, FeedOptions, Feeds, Head, IndexEntry, Stream, Totals};
+use crate::codec::{DecodeError, Reader, Writer};
+use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
+use crate::producer::Producers;
+use crate::wal::entry::{Seal, flag, put_pack, take_pack, text};
+
+impl Feeds {
+    /// The feeds of `chunk`, living and doomed.
+    #[must_use]
+    pub fn encode_chunk(&self, chunk: u64) -> Vec<u8> {
+        let mut w = Writer::new();
+        let (first, last) = Self::ids_of(chunk);
+        let feeds: Vec<_> = self
+            .by_id
+            .range(first..=last)
+            .map(|(_, feed)| feed)
+            .collect();
+        w.u64(feeds.len() as u64);
+        for feed in feeds {
+            feed.encode(&mut w);
+        }
+        let doomed: Vec<_> = self.doomed.range(first..=last).collect();
+        w.u64(doomed.len() as u64);
+        for (id, doomed) in doomed {
+            w.u64(id.0)
+                .u64(doomed.time_ms)
+                .bytes(doomed.name.as_bytes());
+        }
+        w.0
+    }
+
+    /// Adds what [`Feeds::encode_chunk`] wrote.
+    ///
+    /// # Errors
+    /// [`DecodeError`] naming what is wrong; the state may be half changed then.
+    pub fn decode_chunk(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut r = Reader(bytes);
+        for _ in 0..r.u64()? {
+            self.insert(Feed::decode(&mut r)?);
+        }
+        for _ in 0..r.u64()? {
+            let id = FeedId(r.u64()?);
+            let time_ms = r.u64()?;
+            self.doomed.insert(
+                id,
+                Doomed {
+                    time_ms,
+                    name: text(&mut r)?.into(),
+                },
+            );
+        }
+        r.finish()
+    }
+
+    fn ids_of(chunk: u64) -> (FeedId, FeedId) {
+        use crate::limits::CHUNK_FEEDS;
+        let (log, index) = (chunk >> 40, chunk & ((1 << 40) - 1));
+        let first = (log << 48) | (index * CHUNK_FEEDS);
+        (FeedId(first), FeedId(first + CHUNK_FEEDS - 1))
+    }
+
+    /// Counter of the next feed id, kept in the checkpoint's root.
+    #[must_use]
+    pub fn next_counter(&self) -> u64 {
+        self.next_counter
+    }
+
+    pub(crate) fn set_next_counter(&mut self, counter: u64) {
+        self.next_counter = self.next_counter.max(counter);
+    }
+}
+
+impl Feed {
+    fn encode(&self, w: &mut Writer) {
+        w.u64(self.id.0).bytes(self.name.as_bytes());
+        w.u8(u8::from(self.options.keys))
+            .u8(u8::from(self.options.exclusive));
+        w.u64(self.created_ms)
+            .u64(self.epoch.0)
+            .u64(self.next_sequence)
+            .u64(self.next_stream.0);
+        w.u64(self.last_arrival_ms)
+            .u64(self.last_timestamp_ms)
+            .u64(self.next_commit.0);
+        w.u64(self.head.commits)
+            .raw(&self.head.digest.0)
+            .u64(self.head.end);
+        w.u64(self.head.stream.0).u64(self.streams.len() as u64);
+        for stream in &self.streams {
+            stream.encode(w);
+        }
+        match &self.producers {
+            Some(producers) => producers.encode(w),
+            None => Producers::default().encode(w),
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let id = FeedId(r.u64()?);
+        let name = text(r)?.into();
+        let options = FeedOptions {
+            keys: flag(r)?,
+            exclusive: flag(r)?,
+        };
+        let mut feed = Self {
+            id,
+            name,
+            options,
+            created_ms: r.u64()?,
+            epoch: Epoch(r.u64()?),
+            next_sequence: r.u64()?,
+            next_stream: StreamId(r.u64()?),
+            last_arrival_ms: r.u64()?,
+            last_timestamp_ms: r.u64()?,
+            next_commit: CommitNumber(r.u64()?),
+            head: Head {
+                commits: r.u64()?,
+                digest: Digest(r.array()?),
+                end: r.u64()?,
+                stream: StreamId(r.u64()?),
+            },
+            streams: Vec::new(),
+            producers: None,
+            last_group: 0,
+            needed_cached: None,
+        };
+        for _ in 0..r.u64()? {
+            feed.streams.push(Stream::decode(r)?);
+        }
+        let producers = Producers::decode(r)?;
+        feed.producers = (!producers.is_empty()).then(|| Box::new(producers));
+        Ok(feed)
+    }
+}
+
+impl Stream {
+    fn encode(&self, w: &mut Writer) {
+        w.u64(self.id.0)
+            .u64(self.epoch.0)
+            .u64(self.first)
+            .u64(self.end);
+        w.u64(self.totals.records).u64(self.totals.payload_bytes);
+        w.u64(self.totals.first_timestamp_ms)
+            .u64(self.totals.max_timestamp_ms);
+        w.u8(u8::from(self.seal.is_some()));
+        if let Some(seal) = &self.seal {
+            seal.encode(w);
+        }
+        w.u8(u8::from(self.manifest.is_some()));
+        if let Some(manifest) = &self.manifest {
+            w.raw(&manifest.0);
+        }
+        w.u64(self.packs.len() as u64);
+        for pack in &self.packs {
+            put_pack(w, pack);
+        }
+        w.u64(self.index.len() as u64);
+        for entry in &self.index {
+            w.u64(entry.sequence).u64(entry.offset);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut stream = Self {
+            id: StreamId(r.u64()?),
+            epoch: Epoch(r.u64()?),
+            first: r.u64()?,
+            end: r.u64()?,
+            totals: Totals {
+                records: r.u64()?,
+                payload_bytes: r.u64()?,
+                first_timestamp_ms: r.u64()?,
+                max_timestamp_ms: r.u64()?,
+            },
+            seal: None,
+            manifest: None,
+            packs: Vec::new(),
+            index: Vec::new(),
+        };
+        if flag(r)? {
+            stream.seal = Some(Box::new(Seal::decode(r)?));
+        }
+        if flag(r)? {
+            stream.manifest = Some(Digest(r.array()?));
+        }
+        for _ in 0..r.u64()? {
+            stream.packs.push(take_pack(r)?);
+        }
+        for _ in 0..r.u64()? {
+            stream.index.push(IndexEntry {
+                sequence: r.u64()?,
+                offset: r.u64()?,
+            });
+        }
+        Ok(stream)
+    }
+}

@@ -1,0 +1,235 @@
+//! Lane: turns acknowledged batches into packs, sealed streams into commits, and frees the log.
+//! Spec: spec/wal.md §11.
+//!
+//! ```text
+//!  durable groups -> packer (demultiplexes) -> packs -> staged in the log -> checkpoint -> segment retired
+//!  sealed stream  -> packer (the rest) -> key index -> manifest -> logged -> commit created -> published
+//! ```
+//!
+//! **Invariants**
+//! - LANE-1: appends never wait for the lane, only for log space.
+//! - LANE-2: a pack is staged only when it is durable in the bucket; packs of a stream are staged in
+//!   sequence order without gap.
+//! - LANE-3: a commit is created only when its seal and its manifest digest are durable in the log,
+//!   and in number order.
+//! - LANE-4: memory is bounded by `lane_bytes`, whatever the number of streams.
+//!
+//! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
+
+mod keys;
+mod packer;
+mod publish;
+mod sweep;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::limits::EngineConfig;
+use crate::shard::{LogService, race};
+use crate::sync::Event;
+use crate::wal::space::Shortage;
+use packer::Packer;
+pub(crate) use packer::pack_holding;
+
+/// First and longest pause after the bucket failed.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// The lane looks for work at least this often.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What others see of the lane, and how they wake it.
+pub struct LaneState {
+    pressed: Cell<bool>,
+    press: Event,
+    published: Event,
+    trouble: RefCell<Option<String>>,
+    running: Cell<usize>,
+    ended: Event,
+    /// Memory for packs in the making.
+    pub(crate) lane_bytes: usize,
+}
+
+impl LaneState {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        Self {
+            pressed: Cell::new(false),
+            press: Event::new(),
+            published: Event::new(),
+            trouble: RefCell::new(None),
+            running: Cell::new(0),
+            ended: Event::new(),
+            lane_bytes: config.inflight_bytes_max,
+        }
+    }
+
+    /// Asks the lane to look for work now.
+    pub(crate) fn press(&self) {
+        self.pressed.set(true);
+        self.press.notify();
+        self.published.notify();
+    }
+
+    /// Notified when a commit was published, or the lane was pressed.
+    pub(crate) fn published(&self) -> &Event {
+        &self.published
+    }
+
+    /// What keeps the lane from working, if anything.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
+    }
+
+    /// Waits until the lane's tasks have ended.
+    pub(crate) async fn idle(&self) {
+        self.ended
+            .until(|| (self.running.get() == 0).then_some(()))
+            .await;
+    }
+
+    fn set_trouble(&self, trouble: Option<String>) {
+        *self.trouble.borrow_mut() = trouble;
+    }
+
+    fn enter(&self) {
+        self.running.set(self.running.get() + 1);
+    }
+
+    fn leave(&self) {
+        self.running.set(self.running.get() - 1);
+        self.ended.notify();
+    }
+}
+
+/// Starts the lane's tasks.
+pub(crate) fn start<E: Env>(service: &Rc<LogService<E>>) {
+    for _ in 0..2 {
+        service.lane.enter();
+    }
+    let packing = service.clone();
+    service.env.spawn("lane", async move {
+        run(&packing).await;
+        packing.lane.leave();
+    });
+    let checkpointing = service.clone();
+    service.env.spawn("checkpoints", async move {
+        run_checkpoints(&checkpointing).await;
+        checkpointing.lane.leave();
+    });
+}
+
+async fn run<E: Env>(service: &Rc<LogService<E>>) {
+    let mut packer = Packer::new(service);
+    let mut pause = RETRY.0;
+    while !service.is_stopping() {
+        match work(service, &mut packer).await {
+            Ok(true) => {
+                service.lane.set_trouble(None);
+                pause = RETRY.0;
+            }
+            Ok(false) => {
+                service.lane.set_trouble(None);
+                pause = RETRY.0;
+                wait(service, LOOK).await;
+            }
+            Err(error) => {
+                packer.forget();
+                if matches!(error, Error::StorageFull { .. }) {
+                    packer.release_space().await;
+                }
+                service.lane.set_trouble(Some(error.to_string()));
+                if !service.is_stopping() {
+                    let jitter = service.env.random_u64() % 1000;
+                    let part = pause.mul_f64(0.5 + jitter as f64 / 2000.0);
+                    service.env.sleep(part).await;
+                }
+                pause = (pause * 2).min(RETRY.1);
+            }
+        }
+    }
+}
+
+/// One round of work; `false` when there was none.
+async fn work<E: Env>(service: &Rc<LogService<E>>, packer: &mut Packer<E>) -> Result<bool> {
+    let published = publish::publish_next(service, packer).await?;
+    if !published && under_pressure(service) {
+        packer.claim_space().await;
+        let packed = packer.demultiplex().await?;
+        let freed = packer.relieve().await?;
+        return Ok(packed || freed);
+    }
+    if !published {
+        return sweep::sweep_one(service).await;
+    }
+    Ok(published)
+}
+
+async fn wait<E: Env>(service: &Rc<LogService<E>>, longest: Duration) {
+    let pressed = service.lane.press.listen();
+    if service.lane.pressed.replace(false) {
+        return;
+    }
+    race(pressed, service.env.sleep(longest)).await;
+    service.lane.pressed.set(false);
+}
+
+/// Whether the log holds so much that is not packed that the lane should work.
+fn under_pressure<E: Env>(service: &LogService<E>) -> bool {
+    let space = service.wal.space();
+    let segment_bytes = service.config.wal.segment_bytes;
+    let held = (space.live_segments() as u64).saturating_sub(1) * segment_bytes;
+    held > service.config.wal.lane_start_bytes || space.shortage() != Shortage::Preparing
+}
+
+/// Takes checkpoints when enough log has gone by, and when one would free segments.
+async fn run_checkpoints<E: Env>(service: &Rc<LogService<E>>) {
+    while !service.is_stopping() {
+        if checkpoint_due(service) {
+            let taken = service.checkpoint().await;
+            if taken.is_ok() {
+                continue;
+            }
+            // The checkpoints before stand; the log keeps growing until one succeeds.
+        }
+        let moved = service.wal.progress().listen();
+        if !service.is_stopping() {
+            race(moved, service.env.sleep(LOOK)).await;
+        }
+    }
+}
+
+fn checkpoint_due<E: Env>(service: &LogService<E>) -> bool {
+    let checkpoints = service.checkpoints.borrow();
+    let Some(checkpoints) = &*checkpoints else {
+        return false;
+    };
+    let since = service
+        .wal
+        .durable_end()
+        .saturating_sub(checkpoints.replay_from());
+    if since >= service.config.wal.checkpoint_bytes {
+        return true;
+    }
+    if !under_pressure(service) {
+        return false;
+    }
+    let geometry = service.wal.geometry();
+    let needed = needed_from(service);
+    let would_free = geometry.segment_of(needed) > geometry.segment_of(checkpoints.retain_from());
+    would_free && (since > 0 || !checkpoints.older_caught_up())
+}
+
+/// Log offset below which no stream needs the log.
+fn needed_from<E: Env>(service: &LogService<E>) -> u64 {
+    let feeds = service.feeds.borrow();
+    feeds
+        .needed_from()
+        .unwrap_or(u64::MAX)
+        .min(service.wal.durable_end())
+}
+
+/// The error of work that was cut short because the service stops.
+fn stopping<E: Env>(service: &LogService<E>) -> Error {
+    service.wal.poisoned().unwrap_or(Error::Closed)
+}

@@ -1,0 +1,250 @@
+//! Publish: a sealed stream's way into the feed's history. Spec: spec/commit.md §3.
+//!
+//! **Invariants**
+//! - LANE-3; every step is idempotent: interrupted anywhere, the next round finishes it.
+//! - A commit object that is there already is ours if its bytes are ours, else somebody else's.
+//!
+//! **Not here**: packs (`packer`), answering the caller of `seal` (`shard`).
+
+use std::rc::Rc;
+
+use super::packer::Packer;
+use super::{keys, stopping};
+use crate::commit::{Commit, CommitKind, Manifest, paths};
+use crate::env::{Bucket, Env, PutOutcome};
+use crate::error::{Error, Result};
+use crate::feed::{Feed, Stream};
+use crate::ids::{CommitNumber, Digest, FeedId, Sequence};
+use crate::shard::LogService;
+use crate::wal::entry::Change;
+
+/// A sealed stream on its way.
+struct Sealed {
+    name: Rc<str>,
+    feed: FeedId,
+    keyed: bool,
+    options_json: String,
+    epoch: crate::ids::Epoch,
+    parent: Digest,
+    published: u64,
+    stream: Stream,
+}
+
+/// Publishes the oldest sealed stream of one feed; `false` when no feed has one.
+pub(super) async fn publish_next<E: Env>(
+    service: &Rc<LogService<E>>,
+    packer: &mut Packer<E>,
+) -> Result<bool> {
+    let sealed = service.feeds.borrow().next_sealed().and_then(sealed_of);
+    let Some(sealed) = sealed else {
+        return Ok(false);
+    };
+    publish(service, packer, sealed).await?;
+    Ok(true)
+}
+
+fn sealed_of(feed: &Feed) -> Option<Sealed> {
+    let stream = feed.streams.first().filter(|stream| stream.is_sealed())?;
+    let options_json = serde_json::json!({
+        "format": 1,
+        "name": &*feed.name,
+        "feed_id": feed.id.0,
+        "keys": feed.options.keys,
+        "exclusive": feed.options.exclusive,
+        "created_ms": feed.created_ms,
+    });
+    Some(Sealed {
+        name: feed.name.clone(),
+        feed: feed.id,
+        keyed: feed.options.keys,
+        options_json: format!("{options_json}\n"),
+        epoch: stream.epoch,
+        parent: feed.head.digest,
+        published: feed.head.commits,
+        stream: stream.clone(),
+    })
+}
+
+async fn publish<E: Env>(
+    service: &Rc<LogService<E>>,
+    packer: &mut Packer<E>,
+    sealed: Sealed,
+) -> Result<()> {
+    let key = (sealed.feed, sealed.stream.id);
+    let discarded = seal_kind(&sealed.stream) == CommitKind::Discarded;
+    let mut manifest = sealed.stream.manifest;
+    if !discarded && manifest.is_none() {
+        packer.complete(key, sealed.stream.end).await?;
+        manifest = write_manifest(service, &sealed).await?;
+        let Some(digest) = manifest else {
+            return Ok(());
+        };
+        service.change(key.0, key.1, &Change::ManifestLogged { digest });
+    }
+    // The seal and the manifest digest are durable before the commit exists: LANE-3.
+    service.settle().await?;
+    let Some(stream) = current(service, &sealed) else {
+        return Ok(());
+    };
+    let commit = commit_of(&sealed, &stream, manifest.unwrap_or_default());
+    create_feed_object(service, &sealed).await?;
+    let digest = create_commit(service, &sealed, &commit).await?;
+    if current(service, &sealed).is_none() {
+        return Ok(());
+    }
+    service.change(key.0, key.1, &Change::Published { digest });
+    service.settle().await?;
+    service.lane.published().notify();
+    Ok(())
+}
+
+fn seal_kind(stream: &Stream) -> CommitKind {
+    stream
+        .seal
+        .as_ref()
+        .map_or(CommitKind::Sealed, |seal| seal.kind)
+}
+
+/// The stream as it stands now; `None` when its feed was deleted meanwhile.
+fn current<E: Env>(service: &LogService<E>, sealed: &Sealed) -> Option<Stream> {
+    let feeds = service.feeds.borrow();
+    feeds.get(sealed.feed)?.stream(sealed.stream.id).cloned()
+}
+
+fn commit_of(sealed: &Sealed, stream: &Stream, manifest: Digest) -> Commit {
+    let (number, kind, time_ms, message) = match &stream.seal {
+        Some(seal) => (seal.number, seal.kind, seal.time_ms, seal.message.clone()),
+        None => (
+            CommitNumber(sealed.published),
+            CommitKind::Sealed,
+            0,
+            String::new(),
+        ),
+    };
+    Commit {
+        number,
+        kind,
+        feed: sealed.feed,
+        stream: stream.id,
+        epoch: sealed.epoch,
+        parent: sealed.parent,
+        first: Sequence(stream.first),
+        end: Sequence(stream.end),
+        records: stream.totals.records,
+        payload_bytes: stream.totals.payload_bytes,
+        message,
+        time_ms,
+        manifest,
+    }
+}
+
+/// Writes key index and manifest; `None` when the feed was deleted meanwhile.
+async fn write_manifest<E: Env>(
+    service: &Rc<LogService<E>>,
+    sealed: &Sealed,
+) -> Result<Option<Digest>> {
+    let Some(stream) = current(service, sealed) else {
+        return Ok(None);
+    };
+    if stream.packed_end() != stream.end {
+        let detail = format!(
+            "packed to {}, sealed at {}",
+            stream.packed_end(),
+            stream.end
+        );
+        return Err(Error::corrupt(format!("stream {}", stream.id), 0, detail));
+    }
+    let key_index = match sealed.keyed && !stream.packs.is_empty() {
+        true => Some(keys::build(service, &sealed.name, sealed.feed, &stream).await?),
+        false => None,
+    };
+    let manifest = Manifest {
+        feed: sealed.feed,
+        stream: stream.id,
+        first: Sequence(stream.first),
+        end: Sequence(stream.end),
+        packs: stream.packs,
+        key_index,
+    };
+    let bytes = manifest.encode();
+    let digest = Digest::of(&bytes);
+    let path = paths::manifest(&sealed.name, sealed.feed, stream.id, &digest);
+    // The name is the content's digest: one that exists holds the same bytes.
+    service.env.bucket().put_if_absent(&path, bytes).await?;
+    Ok(Some(digest))
+}
+
+/// feed.json is written with the first commit: creating a feed costs no object.
+async fn create_feed_object<E: Env>(service: &LogService<E>, sealed: &Sealed) -> Result<()> {
+    if sealed.published > 0 {
+        return Ok(());
+    }
+    let path = paths::feed_json(&sealed.name, sealed.feed);
+    let bytes = sealed.options_json.clone().into_bytes();
+    service.env.bucket().put_if_absent(&path, bytes).await?;
+    Ok(())
+}
+
+/// Creates the commit object, or recognises it as ours.
+async fn create_commit<E: Env>(
+    service: &LogService<E>,
+    sealed: &Sealed,
+    commit: &Commit,
+) -> Result<Digest> {
+    if service.is_stopping() {
+        return Err(stopping(service));
+    }
+    let bytes = commit.encode();
+    let digest = Digest::of(&bytes);
+    let path = paths::commit(&sealed.name, sealed.feed, commit.number);
+    let bucket = service.env.bucket();
+    if bucket.put_if_absent(&path, bytes.clone()).await? == PutOutcome::Created {
+        return Ok(digest);
+    }
+    let (found, _) = bucket.get(&path).await?;
+    if crate::bug!("published_twice") {
+        let next = CommitNumber(commit.number.0 + 1);
+        let again = Commit {
+            number: next,
+            ..commit.clone()
+        };
+        let path = paths::commit(&sealed.name, sealed.feed, next);
+        bucket.put_if_absent(&path, again.encode()).await?;
+    }
+    if found == bytes {
+        return Ok(digest);
+    }
+    Err(Error::corrupt(
+        path,
+        0,
+        "a commit of this number exists and is not ours",
+    ))
+}
+
+impl<E: Env> LogService<E> {
+    /// Waits until commit `number` of `feed` is published, and reads it back.
+    pub(crate) async fn published(
+        self: &Rc<Self>,
+        feed: FeedId,
+        number: CommitNumber,
+    ) -> Result<Commit> {
+        let name = self
+            .lane
+            .published()
+            .until(|| {
+                let feeds = self.feeds.borrow();
+                let Some(found) = feeds.get(feed) else {
+                    return Some(Err(Error::FeedNotFound {
+                        feed: crate::error::feed_label(feed),
+                    }));
+                };
+                if found.head.commits > number.0 {
+                    return Some(Ok(found.name.clone()));
+                }
+                self.is_stopping().then(|| Err(stopping(self)))
+            })
+            .await?;
+        self.settle().await?;
+        self.read_commit(&name, feed, number).await
+    }
+}

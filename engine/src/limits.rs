@@ -1,0 +1,190 @@
+//! Limits: every number that bounds the engine, and the configuration that sets them.
+//!
+//! **Invariants**
+//! - [`EngineConfig::validate`] proves the limits against each other before anything is opened.
+//! - A user who hits a limit gets an error that names it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sealog_frame::FrameLimits;
+
+use crate::env::{BLOCK_BYTES, CommitMethod};
+use crate::error::{Error, Result};
+
+/// Longest feed name in bytes of UTF-8.
+pub const FEED_NAME_BYTES_MAX: usize = 1024;
+/// Longest commit message in bytes of UTF-8.
+pub const COMMIT_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Longest `producer id` in bytes.
+pub const PRODUCER_ID_BYTES_MAX: usize = 256;
+/// A producer idle for this long may be forgotten when room is needed.
+pub const PRODUCER_IDLE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Ranges of recent batches kept per producer so that a duplicate answers its own range.
+pub const PRODUCER_RANGES_MAX: usize = 256;
+/// Ranges kept per log over all producers (24 bytes each).
+pub const PRODUCER_RANGES_PER_LOG_MAX: usize = 65_536;
+/// Feeds that share a checkpoint chunk.
+pub const CHUNK_FEEDS: u64 = 256;
+/// Bytes of the current segment kept back for state changes when no further segment can be had.
+pub const CONTROL_RESERVE_BYTES: u64 = 512 << 10;
+/// Room that group header, entry headers and padding take besides the frame itself.
+pub const GROUP_OVERHEAD_BYTES: usize = 2 * BLOCK_BYTES;
+/// Longest group beyond which a second one is put in flight while the first is being written.
+pub const PIPELINE_BYTES_MIN: usize = 128 << 10;
+/// Default size of one read answer.
+pub const READ_BYTES_DEFAULT: usize = 1 << 20;
+
+const _: () = assert!(CONTROL_RESERVE_BYTES >= 16 * BLOCK_BYTES as u64);
+const _: () = assert!(PRODUCER_ID_BYTES_MAX <= u16::MAX as usize);
+
+/// The log's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalConfig {
+    /// Size of one segment file. Fixed when the directory is made.
+    pub segment_bytes: u64,
+    /// A group is cut at this size; a larger batch is a group of its own.
+    pub flush_bytes: usize,
+    /// Holds a group back for this long; zero on a disk.
+    pub flush_interval: Duration,
+    /// Bound on all segments together; reaching it makes appends wait, then refuses them.
+    pub disk_bytes_max: u64,
+    /// The lane starts when this much of the log is not packed.
+    pub lane_start_bytes: u64,
+    /// A checkpoint is due after this much log.
+    pub checkpoint_bytes: u64,
+    /// Durable groups kept in memory for readers and the lane.
+    pub cache_bytes: usize,
+    /// How a group is made durable.
+    pub commit_method: CommitMethod,
+    /// How long an append waits for log space before it is refused.
+    pub full_wait: Duration,
+}
+
+/// Everything the engine can be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// The data directory.
+    pub data_dir: PathBuf,
+    /// The bucket folder; `None` is `bucket/` in the data directory.
+    pub bucket_dir: Option<PathBuf>,
+    /// Number of logs, fixed when the directory is made.
+    pub logs: u16,
+    /// Executors to start; 0 is one per log, but no more than there are cores.
+    pub shards: usize,
+    /// Pin shards to cores.
+    pub pin: bool,
+    /// Create the directory if it is not there.
+    pub create: bool,
+    /// The log's numbers.
+    pub wal: WalConfig,
+    /// Size at which a pack is cut.
+    pub pack_bytes: u64,
+    /// Memory for batches and answers in flight, per log.
+    pub inflight_bytes_max: usize,
+    /// What a batch may hold.
+    pub frame: FrameLimits,
+    /// Feeds per log.
+    pub feeds_max: u64,
+    /// Producers remembered per feed.
+    pub producers_max: u64,
+    /// Age before a removed feed's objects are deleted.
+    pub gc_grace: Duration,
+}
+
+impl EngineConfig {
+    /// The standard profile: 64 MiB segments, 1 GiB of log, batches up to 16 MiB.
+    #[must_use]
+    pub fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            data_dir: data_dir.into(),
+            bucket_dir: None,
+            logs: 1,
+            shards: 0,
+            pin: false,
+            create: true,
+            wal: WalConfig {
+                segment_bytes: 64 << 20,
+                flush_bytes: 1 << 20,
+                flush_interval: Duration::ZERO,
+                disk_bytes_max: 1 << 30,
+                lane_start_bytes: 256 << 20,
+                checkpoint_bytes: 128 << 20,
+                cache_bytes: 48 << 20,
+                commit_method: CommitMethod::Thread,
+                full_wait: Duration::from_secs(10),
+            },
+            pack_bytes: 64 << 20,
+            inflight_bytes_max: 64 << 20,
+            frame: FrameLimits::default(),
+            feeds_max: 10_000_000,
+            producers_max: 100_000,
+            gc_grace: Duration::from_secs(3600),
+        }
+    }
+
+    /// The profile for small machines: 64 MiB of memory, batches up to 1 MiB, one log.
+    #[must_use]
+    pub fn edge(data_dir: impl Into<PathBuf>) -> Self {
+        let mut config = Self::new(data_dir);
+        config.wal.segment_bytes = 8 << 20;
+        config.wal.flush_bytes = 256 << 10;
+        config.wal.disk_bytes_max = 256 << 20;
+        config.wal.lane_start_bytes = 16 << 20;
+        config.wal.checkpoint_bytes = 16 << 20;
+        config.wal.cache_bytes = 4 << 20;
+        config.pack_bytes = 16 << 20;
+        config.inflight_bytes_max = 8 << 20;
+        config.frame.record_bytes_max = 1 << 20;
+        config.frame.batch_bytes_max = 1 << 20;
+        config.frame.records_max = 8192;
+        config.frame.headers_max = 32_768;
+        config.feeds_max = 10_000;
+        config
+    }
+
+    /// Largest group: one whole frame and what wraps it, in whole blocks.
+    #[must_use]
+    pub fn group_bytes_max(&self) -> usize {
+        let frame = self.frame.frame_bytes_max().max(self.wal.flush_bytes);
+        crate::env::round_up(frame + GROUP_OVERHEAD_BYTES)
+    }
+
+    /// Proves the limits against each other.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the two that clash.
+    pub fn validate(&self) -> Result<()> {
+        let segment = self.wal.segment_bytes;
+        let group = self.group_bytes_max() as u64;
+        let refuse = |text: String| Err(Error::Config(text));
+        if self.logs == 0 {
+            return refuse("logs = 0, at least 1 needed".to_owned());
+        }
+        if segment % BLOCK_BYTES as u64 != 0 {
+            return refuse(format!(
+                "wal.segment_bytes = {segment} is not a multiple of {BLOCK_BYTES}"
+            ));
+        }
+        let segment_min = 2 * group + BLOCK_BYTES as u64;
+        if segment < segment_min {
+            return refuse(format!(
+                "wal.segment_bytes = {segment}, at least {segment_min} needed for two groups of {group}"
+            ));
+        }
+        if self.wal.disk_bytes_max < 4 * segment {
+            return refuse(format!(
+                "wal.disk_bytes_max = {}, at least {} needed for four segments",
+                self.wal.disk_bytes_max,
+                4 * segment
+            ));
+        }
+        if (self.inflight_bytes_max as u64) < group {
+            return refuse(format!(
+                "inflight_bytes_max = {}, at least {group} needed for one batch",
+                self.inflight_bytes_max
+            ));
+        }
+        Ok(())
+    }
+}

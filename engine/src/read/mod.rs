@@ -1,0 +1,221 @@
+//! Read: one cursor over packs, log and durable tail, by sequence. Spec: spec/manifest.md §4.
+//!
+//! ```text
+//!  sequence -> published?  commit -> manifest -> pack -> block      (bucket, ranged reads)
+//!           -> staged?     stream's packs -> block
+//!           -> else        stream's log index -> groups             (memory or disk)
+//! ```
+//!
+//! **Invariants**
+//! - Records come in sequence order, each once; gaps are only those that a commit of kind `discarded`
+//!   took, and the answer says how far it got.
+//! - Only durable records are returned.
+//! - One answer is bounded in bytes by the request, plus one batch.
+//!
+//! **Not here**: waiting for more (`shard::query`), formats (`pack`, `commit`).
+
+mod cache;
+mod locate;
+mod log;
+mod packs;
+
+pub use cache::ReadCache;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::ids::{CommitNumber, FeedId, StreamId};
+use crate::limits::READ_BYTES_DEFAULT;
+use crate::shard::{LogService, race};
+
+/// Where a read begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// At this sequence, or the next one there is.
+    Sequence(u64),
+    /// At the first record whose effective timestamp (milliseconds) is at or after this.
+    Timestamp(u64),
+    /// At the first record of this commit.
+    Commit(CommitNumber),
+    /// This many records before the durable tail.
+    Tail(u64),
+}
+
+/// What to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadRequest {
+    /// Name of the feed.
+    pub feed: String,
+    /// Only this stream, sealed, open or abandoned.
+    pub stream: Option<StreamId>,
+    /// Where to begin.
+    pub from: ReadFrom,
+    /// Stop before this sequence.
+    pub end: u64,
+    /// Bytes of frames after which no further batch is added.
+    pub bytes_max: usize,
+    /// Wait this long for records when there are none yet.
+    pub wait: Duration,
+}
+
+impl ReadRequest {
+    /// Everything of `feed` from sequence 0, without waiting.
+    #[must_use]
+    pub fn new(feed: impl Into<String>) -> Self {
+        Self {
+            feed: feed.into(),
+            stream: None,
+            from: ReadFrom::Sequence(0),
+            end: u64::MAX,
+            bytes_max: READ_BYTES_DEFAULT,
+            wait: Duration::ZERO,
+        }
+    }
+}
+
+/// One answer: whole frames, of which the records in `first..next` were asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReadChunk {
+    /// Whole batch frames, back to back.
+    pub frames: Vec<u8>,
+    /// First sequence that was asked for: records below it in the first frame are not part of the answer.
+    pub first: u64,
+    /// Where to go on: one past the last record, or past a gap.
+    pub next: u64,
+    /// Nothing more will ever come in this scope: the stream is sealed and read to its end, or the
+    /// requested end was reached.
+    pub ended: bool,
+    /// Sequence after the last record accepted when the answer was made.
+    pub tail: u64,
+}
+
+/// The fingerprint of a record: as its writer supplied it, else the SHA-256 of its payload.
+#[must_use]
+pub fn fingerprint(record: &sealog_frame::RecordView<'_>) -> [u8; 32] {
+    match record.fingerprint {
+        Some(supplied) => *supplied,
+        None => crate::ids::Digest::of(record.payload).0,
+    }
+}
+
+/// Where a sequence of a feed is to be found.
+enum Place {
+    /// In a pack: object path, index key and section.
+    Pack {
+        stream: StreamId,
+        pack: crate::commit::PackRef,
+    },
+    /// In the log, at or after this offset.
+    Log {
+        stream: StreamId,
+        offset: u64,
+        end: u64,
+    },
+    /// Nowhere: skip to this sequence.
+    Gap(u64),
+    /// Beyond what was accepted.
+    Tail,
+    /// The stream that was asked for ends here.
+    End,
+}
+
+impl<E: Env> LogService<E> {
+    /// Reads one answer's worth.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::CommitNotFound`],
+    /// [`Error::Corrupt`] naming object or segment, [`Error::Bucket`], [`Error::Io`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn read(self: &Rc<Self>, request: &ReadRequest) -> Result<ReadChunk> {
+        let feed = self.feed_id(&request.feed)?;
+        let first = self.resolve(feed, request).await?;
+        let deadline_ns = self.deadline(request.wait);
+        loop {
+            let moved = self.tail_event(feed).listen();
+            let chunk = self.read_now(feed, request, first).await?;
+            let left = deadline_ns.saturating_sub(self.env.monotonic_ns());
+            let got = !chunk.frames.is_empty() || chunk.ended || chunk.next > first;
+            if got || left == 0 || self.is_stopping() {
+                return Ok(chunk);
+            }
+            race(moved, self.env.sleep(Duration::from_nanos(left))).await;
+        }
+    }
+
+    fn deadline(&self, wait: Duration) -> u64 {
+        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        self.env.monotonic_ns().saturating_add(wait_ns)
+    }
+
+    fn feed_id(&self, name: &str) -> Result<FeedId> {
+        let feeds = self.feeds.borrow();
+        let found = feeds.named(name).map(|feed| feed.id);
+        found.ok_or_else(|| Error::FeedNotFound {
+            feed: name.to_owned(),
+        })
+    }
+
+    async fn read_now(
+        self: &Rc<Self>,
+        feed: FeedId,
+        request: &ReadRequest,
+        first: u64,
+    ) -> Result<ReadChunk> {
+        let tail = self
+            .feeds
+            .borrow()
+            .get(feed)
+            .map_or(0, |feed| feed.next_sequence);
+        let mut chunk = ReadChunk {
+            first,
+            next: first,
+            tail,
+            ..ReadChunk::default()
+        };
+        let mut retries = 0;
+        while chunk.frames.len() < request.bytes_max {
+            if chunk.next >= request.end {
+                chunk.ended = true;
+                break;
+            }
+            let before = chunk.next;
+            match self.locate(feed, request, chunk.next).await? {
+                Place::Gap(next) => chunk.next = next.min(request.end),
+                Place::Tail => break,
+                Place::End => {
+                    chunk.ended = true;
+                    break;
+                }
+                Place::Pack { stream, pack } => {
+                    self.read_pack(feed, stream, &pack, request, &mut chunk)
+                        .await?;
+                }
+                Place::Log {
+                    stream,
+                    offset,
+                    end,
+                } => {
+                    let retired = self
+                        .read_log(feed, stream, offset, end, request, &mut chunk)
+                        .await?;
+                    if retired {
+                        // The records moved into packs between looking and reading.
+                        retries += 1;
+                        if retries > 100 {
+                            return Err(Error::corrupt(&request.feed, offset, "log is gone"));
+                        }
+                        continue;
+                    }
+                }
+            }
+            if chunk.next == before {
+                break;
+            }
+        }
+        Ok(chunk)
+    }
+}

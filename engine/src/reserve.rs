@@ -1,0 +1,51 @@
+//! Reserve: disk space claimed ahead, let go of when a write that frees space finds none.
+//!
+//! **Invariants**
+//! - The claim is a file of written zeros: what it holds, nobody else on the disk can have.
+//! - Losing the claim is never an error: it is claimed again when there is room.
+//!
+//! **Not here**: segments, which are claims of their own (`wal::space`).
+
+use std::path::PathBuf;
+
+use crate::env::{BLOCK_BYTES, Disk, Env};
+use crate::wal::space::fill;
+
+/// A claim on disk space.
+pub(crate) struct Reserve<E: Env> {
+    env: E,
+    path: PathBuf,
+    held: u64,
+}
+
+impl<E: Env> Reserve<E> {
+    /// A claim that is kept as `path`; nothing is claimed yet, but a file left from before counts
+    /// again once [`Reserve::claim`] ran.
+    pub(crate) fn new(env: E, path: PathBuf) -> Self {
+        Self { env, path, held: 0 }
+    }
+
+    /// Claims `bytes`, if it can; keeps what it holds if that is enough.
+    pub(crate) async fn claim(&mut self, bytes: u64) {
+        if self.held >= bytes {
+            return;
+        }
+        let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
+        self.release().await;
+        let Ok(file) = self.env.disk().create(&self.path).await else {
+            return;
+        };
+        if fill(&file, 0, bytes).await.is_ok() {
+            self.held = bytes;
+        } else {
+            drop(file);
+            let _ = self.env.disk().remove(&self.path).await;
+        }
+    }
+
+    /// Gives the space back to the disk; `true` when there was any.
+    pub(crate) async fn release(&mut self) -> bool {
+        self.held = 0;
+        self.env.disk().remove(&self.path).await.is_ok()
+    }
+}

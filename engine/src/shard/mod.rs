@@ -1,0 +1,280 @@
+//! Shard: one log and the feeds in it, served by one executor: the queue of writes, the answers,
+//! the tasks behind them.
+//!
+//! ```text
+//!  jobs (channel) -> write queue -> room? -> judge -> log -> durable -> answer
+//!                 \-> queries, reads (tasks of their own)
+//! ```
+//!
+//! **Invariants**
+//! - Writes are decided one after the other, in the order they came.
+//! - No answer rests on state that is not durable: every answer waits for the group that was open
+//!   when it was decided.
+//!
+//! **Not here**: threads and the handle that callers hold (`engine`).
+
+mod admin;
+mod query;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
+pub(crate) use write::Answer;
+
+use crate::checkpoint::Checkpoints;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::feed::{Feed, Feeds};
+use crate::ids::FeedId;
+use crate::lane::LaneState;
+use crate::limits::EngineConfig;
+use crate::read::ReadCache;
+use crate::recovery::{LogPlace, Report, recover};
+use crate::sync::Event;
+use crate::wal::Wal;
+use crate::wal::log::{Room, RoomClass};
+
+/// Writes decided between two looks at other tasks.
+const WRITES_PER_TURN: usize = 64;
+
+type WriteJob<E> = Box<dyn FnOnce(&Rc<LogService<E>>, Result<()>)>;
+
+struct PendingWrite<E: Env> {
+    bytes: usize,
+    queued_ns: u64,
+    run: WriteJob<E>,
+}
+
+/// One log and everything that serves it.
+pub struct LogService<E: Env> {
+    pub(crate) env: E,
+    pub(crate) config: EngineConfig,
+    pub(crate) wal: Wal<E>,
+    pub(crate) feeds: RefCell<Feeds>,
+    pub(crate) checkpoints: RefCell<Option<Checkpoints<E>>>,
+    pub(crate) lane: LaneState,
+    pub(crate) read_cache: RefCell<ReadCache>,
+    pub(crate) report: Report,
+    queue: RefCell<VecDeque<PendingWrite<E>>>,
+    queued: Event,
+    /// Who waits for records of a feed.
+    tails: RefCell<BTreeMap<FeedId, Event>>,
+    closing: Cell<bool>,
+}
+
+impl<E: Env> LogService<E> {
+    /// Recovers the log and starts serving it.
+    ///
+    /// # Errors
+    /// What recovery refuses: [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`], and
+    /// [`Error::StorageFull`] when not even a checkpoint fits.
+    pub(crate) async fn start(env: E, config: EngineConfig, place: LogPlace) -> Result<Rc<Self>> {
+        let recovered = recover(&env, &place).await?;
+        let service = Rc::new(Self {
+            env: env.clone(),
+            wal: recovered.wal,
+            feeds: RefCell::new(recovered.feeds),
+            checkpoints: RefCell::new(Some(recovered.checkpoints)),
+            lane: LaneState::new(&config),
+            read_cache: RefCell::new(ReadCache::new(config.wal.cache_bytes / 4)),
+            report: recovered.report,
+            queue: RefCell::new(VecDeque::new()),
+            queued: Event::new(),
+            tails: RefCell::new(BTreeMap::new()),
+            closing: Cell::new(false),
+            config,
+        });
+        env.spawn("writes", service.clone().run_writes());
+        crate::lane::start(&service);
+        Ok(service)
+    }
+
+    /// Queues a write that takes `bytes` of log; zero for a small change of state.
+    fn queue_write(
+        self: &Rc<Self>,
+        bytes: usize,
+        run: impl FnOnce(&Rc<Self>, Result<()>) + 'static,
+    ) {
+        if self.closing.get() {
+            run(self, Err(Error::Closed));
+            return;
+        }
+        let queued_ns = self.env.monotonic_ns();
+        let write = PendingWrite {
+            bytes,
+            queued_ns,
+            run: Box::new(run),
+        };
+        self.queue.borrow_mut().push_back(write);
+        self.queued.notify();
+    }
+
+    async fn run_writes(self: Rc<Self>) {
+        let mut turn = 0;
+        loop {
+            let write = self
+                .queued
+                .until(|| match self.queue.borrow_mut().pop_front() {
+                    Some(write) => Some(Some(write)),
+                    None => self.closing.get().then_some(None),
+                })
+                .await;
+            let Some(write) = write else { return };
+            let room = self.wait_room(write.bytes, write.queued_ns).await;
+            (write.run)(&self, room);
+            turn += 1;
+            if turn % WRITES_PER_TURN == 0 {
+                self.env.yield_if_needed().await;
+            }
+        }
+    }
+
+    /// Waits until `bytes` may enter the log, or says why they may not.
+    async fn wait_room(&self, bytes: usize, queued_ns: u64) -> Result<()> {
+        loop {
+            if let Some(error) = self.wal.poisoned() {
+                return Err(error);
+            }
+            let moved = self.wal.progress().listen();
+            let class = if bytes == 0 {
+                RoomClass::Change
+            } else {
+                RoomClass::Batch
+            };
+            let room = self.wal.room(bytes, class);
+            match room {
+                Room::Ready => return Ok(()),
+                Room::Wait => moved.await,
+                Room::Full(detail) => return Err(Error::StorageFull { detail }),
+                Room::Bound => {
+                    let waited = Duration::from_nanos(self.env.monotonic_ns() - queued_ns);
+                    let left = self.config.wal.full_wait.saturating_sub(waited);
+                    self.lane.press();
+                    if left.is_zero() {
+                        return Err(self.at_bound());
+                    }
+                    race(moved, self.env.sleep(left.min(Duration::from_millis(100)))).await;
+                }
+            }
+        }
+    }
+
+    fn at_bound(&self) -> Error {
+        let bound = self.config.wal.disk_bytes_max;
+        let cause = self
+            .lane
+            .trouble()
+            .map_or(String::new(), |t| format!(" ({t})"));
+        Error::StorageFull {
+            detail: format!("the log is at wal.disk_bytes_max = {bound} and not packed yet{cause}"),
+        }
+    }
+
+    /// Runs `answer` once everything accepted so far is durable.
+    fn settled(&self, answer: impl FnOnce(Result<()>) + 'static) {
+        let accepted = self.wal.accepted();
+        self.wal.on_durable(accepted.group, answer);
+    }
+
+    /// Waits until everything accepted so far is durable.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        self.wal.durable(self.wal.accepted().group).await
+    }
+
+    /// Answers `query` over the state of feed `name`, once that state is durable.
+    async fn query<T>(&self, name: &str, query: impl FnOnce(&Feed) -> Result<T>) -> Result<T> {
+        let answer = match self.feeds.borrow().named(name) {
+            Some(feed) => query(feed),
+            None => Err(Error::FeedNotFound {
+                feed: name.to_owned(),
+            }),
+        };
+        self.settle().await?;
+        answer
+    }
+
+    /// Notified when records of `feed` become durable, while anyone holds it.
+    pub(crate) fn tail_event(&self, feed: FeedId) -> Event {
+        self.tails.borrow_mut().entry(feed).or_default().clone()
+    }
+
+    fn notify_tail(&self, feed: FeedId) {
+        let event = self.tails.borrow_mut().remove(&feed);
+        if let Some(event) = event {
+            event.notify();
+        }
+    }
+
+    fn notify_all_tails(&self) {
+        let tails = std::mem::take(&mut *self.tails.borrow_mut());
+        tails.values().for_each(Event::notify);
+    }
+
+    /// Stops for good after a bug in one of the shard's tasks.
+    pub(crate) fn poison(&self, reason: &str) {
+        self.wal.poison(reason);
+        self.lane.press();
+        self.queued.notify();
+        self.notify_all_tails();
+    }
+
+    /// Whether the service is on its way down.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.closing.get() || self.wal.poisoned().is_some()
+    }
+
+    /// Takes no more writes, makes the accepted ones durable, and writes the clean marker.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    ///
+    /// # Cancel safety
+    /// A dropped close may leave the log without its marker; the next open recovers.
+    pub async fn close(self: &Rc<Self>) -> Result<()> {
+        self.closing.set(true);
+        self.queued.notify();
+        self.lane.press();
+        self.notify_all_tails();
+        self.lane.idle().await;
+        self.wal.close().await
+    }
+
+    /// Takes a checkpoint now.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::take`].
+    pub(crate) async fn checkpoint(&self) -> Result<()> {
+        let Some(mut checkpoints) = self.checkpoints.borrow_mut().take() else {
+            return Ok(());
+        };
+        let taken = checkpoints.take(&self.wal, &self.feeds).await;
+        let retain_from = match crate::bug!("retire_too_early") {
+            true => self.wal.durable_end(),
+            false => checkpoints.retain_from(),
+        };
+        *self.checkpoints.borrow_mut() = Some(checkpoints);
+        self.wal
+            .space()
+            .retire_below(self.wal.geometry().segment_of(retain_from));
+        taken
+    }
+}
+
+/// Waits for whichever comes first.
+pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let mut a = std::pin::pin!(a);
+    let mut b = std::pin::pin!(b);
+    std::future::poll_fn(|cx| {
+        let done = a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready();
+        if done {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+}

@@ -1,0 +1,387 @@
+//! Write: the calls that change a feed: create, delete, open, resume, append, seal, roll.
+//! Spec: spec/lease.md §3.
+//!
+//! **Invariants**
+//! - LEASE-4: only `open` and `resume` (and the admin verbs) raise the epoch, and it is durable
+//!   before it is handed out.
+//! - Each decision and the log entry for it happen without a pause in between.
+//!
+//! **Not here**: what the entries do to the state (`feed::fold`).
+
+use std::rc::Rc;
+
+use sealog_frame::{Batch, FrameView, Stamp, TimestampMode};
+
+use super::LogService;
+use crate::append::{AppendResult, Decision, Lease, judge};
+use crate::commit::{Commit, CommitKind};
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::feed::{Feed, FeedOptions};
+use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
+use crate::limits::{COMMIT_MESSAGE_BYTES_MAX, FEED_NAME_BYTES_MAX};
+use crate::sync::Permit;
+use crate::wal::entry::{Change, Seal};
+
+/// How to answer a call from another thread.
+pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
+
+/// Checks a feed name: 1 to 1,024 bytes of UTF-8 without NUL.
+///
+/// # Errors
+/// [`Error::FeedName`].
+pub fn check_feed_name(name: &str) -> Result<()> {
+    let rule = match name.len() {
+        0 => "at least 1 byte",
+        1..=FEED_NAME_BYTES_MAX if !name.contains('\0') => return Ok(()),
+        1..=FEED_NAME_BYTES_MAX => "no NUL",
+        _ => "at most 1024 bytes",
+    };
+    Err(Error::FeedName {
+        bytes: name.len(),
+        rule,
+    })
+}
+
+pub(super) fn not_found(name: &str) -> Error {
+    Error::FeedNotFound {
+        feed: name.to_owned(),
+    }
+}
+
+impl<E: Env> LogService<E> {
+    /// Logs and folds a change in one step.
+    pub(crate) fn change(&self, feed: FeedId, stream: StreamId, change: &Change) {
+        let at = self.wal.append_change(feed, stream, change);
+        let folded = self
+            .feeds
+            .borrow_mut()
+            .apply_change(feed, stream, change, at);
+        if let Err(misfit) = folded {
+            // A bug: what was just decided does not fit the state it was decided on.
+            self.wal.poison(&misfit.to_string());
+        }
+    }
+
+    /// Runs a decision in write order and answers when what it rests on is durable.
+    pub(super) fn decide<T: 'static>(
+        self: &Rc<Self>,
+        answer: impl FnOnce(Result<T>) + 'static,
+        decision: impl FnOnce(&Rc<Self>) -> Result<T> + 'static,
+    ) {
+        self.queue_write(0, move |service, room| {
+            let decided = room.and_then(|()| decision(service));
+            service.settled(move |durable| answer(durable.and(decided)));
+        });
+    }
+
+    /// Creates a feed; the same options again are success.
+    pub(crate) fn create_feed(
+        self: &Rc<Self>,
+        name: String,
+        options: FeedOptions,
+        answer: Answer<FeedId>,
+    ) {
+        self.decide(answer, move |service| service.create_now(&name, options));
+    }
+
+    fn create_now(&self, name: &str, options: FeedOptions) -> Result<FeedId> {
+        check_feed_name(name)?;
+        let feeds = self.feeds.borrow();
+        if let Some(feed) = feeds.named(name) {
+            let same = feed.options == options;
+            let exists = Error::FeedExists {
+                feed: name.to_owned(),
+            };
+            return if same { Ok(feed.id) } else { Err(exists) };
+        }
+        let limit = self.config.feeds_max;
+        if feeds.len() as u64 >= limit {
+            return Err(Error::FeedsFull { limit });
+        }
+        let id = feeds.next_id();
+        drop(feeds);
+        let change = Change::FeedCreated {
+            name: name.to_owned(),
+            keys: options.keys,
+            exclusive: options.exclusive,
+            time_ms: self.env.realtime_ms(),
+        };
+        self.change(id, StreamId(0), &change);
+        Ok(id)
+    }
+
+    /// Deletes a feed: gone at once, its objects after the grace time.
+    pub(crate) fn delete_feed(self: &Rc<Self>, name: String, answer: Answer<()>) {
+        self.decide(answer, move |service| {
+            let id = service.feeds.borrow().named(&name).map(|feed| feed.id);
+            let id = id.ok_or_else(|| not_found(&name))?;
+            let time_ms = service.env.realtime_ms();
+            service.change(id, StreamId(0), &Change::FeedDeleted { time_ms });
+            service.notify_tail(id);
+            Ok(())
+        });
+    }
+
+    /// Fences the writer before, opens a new stream.
+    pub(crate) fn open(self: &Rc<Self>, name: String, answer: Answer<Lease>) {
+        self.decide(answer, move |service| {
+            let (id, stream, epoch) = {
+                let feeds = service.feeds.borrow();
+                let feed = feeds.named(&name).ok_or_else(|| not_found(&name))?;
+                (feed.id, feed.next_stream, Epoch(feed.epoch.0 + 1))
+            };
+            service.change(id, stream, &Change::StreamOpened { epoch });
+            service.lease(id)
+        });
+    }
+
+    /// Fences the writer before, takes over the newest unsealed stream.
+    pub(crate) fn resume(self: &Rc<Self>, name: String, answer: Answer<Lease>) {
+        self.decide(answer, move |service| {
+            let (id, stream, epoch) = {
+                let feeds = service.feeds.borrow();
+                let feed = feeds.named(&name).ok_or_else(|| not_found(&name))?;
+                let open = feed.open_stream();
+                let open = open.ok_or_else(|| Error::NoOpenStream { feed: name.clone() })?;
+                (feed.id, open.id, Epoch(feed.epoch.0 + 1))
+            };
+            service.change(id, stream, &Change::EpochRaised { epoch });
+            service.lease(id)
+        });
+    }
+
+    fn lease(&self, id: FeedId) -> Result<Lease> {
+        let feeds = self.feeds.borrow();
+        let feed = feeds.get(id).ok_or(Error::Closed)?;
+        let stream = feed.open_stream().map_or(StreamId(0), |stream| stream.id);
+        Ok(Lease {
+            epoch: feed.epoch,
+            stream,
+            next_sequence: feed.next_sequence,
+        })
+    }
+
+    /// Appends a batch; the answer comes when it is durable.
+    pub(crate) fn append(
+        self: &Rc<Self>,
+        name: String,
+        batch: Batch,
+        permit: Permit,
+        answer: Answer<AppendResult>,
+    ) {
+        self.queue_write(batch.as_bytes().len(), move |service, room| {
+            let decided = room.and_then(|()| service.append_now(&name, batch));
+            drop(permit);
+            match decided {
+                Ok((result, feed)) => {
+                    let service = service.clone();
+                    let group = service.wal.accepted().group;
+                    let early = crate::bug!("producer_ahead_of_data") && result.duplicate;
+                    if early {
+                        answer(Ok(result));
+                        return;
+                    }
+                    service.wal.clone().on_durable(group, move |durable| {
+                        answer(durable.map(|()| result));
+                        service.notify_tail(feed);
+                    });
+                }
+                Err(error) => service.settled(move |durable| answer(durable.and(Err(error)))),
+            }
+        });
+    }
+
+    fn append_now(&self, name: &str, batch: Batch) -> Result<(AppendResult, FeedId)> {
+        let (id, decision) = {
+            let feeds = self.feeds.borrow();
+            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
+            (feed.id, judge(feed, &batch.view()))
+        };
+        match decision {
+            Decision::Refuse(error) => Err(error),
+            Decision::Duplicate(result) => Ok((result, id)),
+            Decision::Accept { open, new_producer } => {
+                if new_producer {
+                    self.make_room_for_producer(id)?;
+                }
+                if open {
+                    let (stream, epoch) = self.next_stream(id)?;
+                    self.change(id, stream, &Change::StreamOpened { epoch });
+                }
+                Ok((self.write_batch(id, batch)?, id))
+            }
+        }
+    }
+
+    fn next_stream(&self, id: FeedId) -> Result<(StreamId, Epoch)> {
+        let feeds = self.feeds.borrow();
+        let feed = feeds.get(id).ok_or(Error::Closed)?;
+        Ok((feed.next_stream, feed.epoch))
+    }
+
+    /// Evicts an idle producer if the feed is at its cap.
+    fn make_room_for_producer(&self, id: FeedId) -> Result<()> {
+        let limit = self.config.producers_max;
+        let now_ms = self.env.realtime_ms();
+        let evicted = {
+            let mut feeds = self.feeds.borrow_mut();
+            let Some(producers) = feeds.get_mut(id).and_then(|feed| feed.producers.as_mut()) else {
+                return Ok(());
+            };
+            if (producers.len() as u64) < limit {
+                return Ok(());
+            }
+            producers
+                .evictable(now_ms)
+                .ok_or(Error::ProducersFull { limit })?
+        };
+        self.change(id, StreamId(0), &Change::ProducerEvicted { id: evicted });
+        Ok(())
+    }
+
+    /// Stamps and logs an accepted batch.
+    fn write_batch(&self, id: FeedId, batch: Batch) -> Result<AppendResult> {
+        let (stream, stamp) = {
+            let feeds = self.feeds.borrow();
+            let feed = feeds.get(id).ok_or(Error::Closed)?;
+            let stream = feed
+                .open_stream()
+                .map(|stream| stream.id)
+                .ok_or(Error::Closed)?;
+            (stream, self.stamp(feed))
+        };
+        let mut frame = batch.into_bytes();
+        sealog_frame::stamp(&mut frame, &stamp);
+        let view = FrameView::trusted(&frame).map_err(|e| Error::Batch(e.to_string()))?;
+        let at = self.wal.append_batch(id, stream, &frame);
+        let folded = self.feeds.borrow_mut().apply_batch(id, stream, &view, at);
+        if let Err(misfit) = folded {
+            self.wal.poison(&misfit.to_string());
+        }
+        Ok(AppendResult {
+            first: view.base_sequence(),
+            last: view.last_sequence(),
+            record_count: view.record_count() as u64,
+            duplicate: false,
+            producer_sequence: view.producer().map(|producer| producer.sequence),
+        })
+    }
+
+    fn stamp(&self, feed: &Feed) -> Stamp {
+        Stamp {
+            base_sequence: feed.next_sequence,
+            arrival_ms: self.env.realtime_ms().max(feed.last_arrival_ms),
+            timestamp_floor_ms: feed.last_timestamp_ms,
+            epoch: feed.epoch.0,
+            mode: TimestampMode::ClientPrefer,
+            cap: false,
+        }
+    }
+
+    /// Seals the open stream; the answer comes when its commit is published.
+    pub(crate) fn seal(
+        self: &Rc<Self>,
+        name: String,
+        token: Option<Epoch>,
+        message: String,
+        answer: Answer<Commit>,
+    ) {
+        let service = self.clone();
+        let sealed = move |decided: Result<(FeedId, CommitNumber)>| match decided {
+            Ok((feed, number)) => service.answer_published(feed, number, answer),
+            Err(error) => answer(Err(error)),
+        };
+        self.decide(sealed, move |service| {
+            service.seal_now(&name, token, message)
+        });
+    }
+
+    fn seal_now(
+        &self,
+        name: &str,
+        token: Option<Epoch>,
+        message: String,
+    ) -> Result<(FeedId, CommitNumber)> {
+        let stream = {
+            let feeds = self.feeds.borrow();
+            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
+            match token {
+                Some(token) if token != feed.epoch => {
+                    return Err(Error::Fenced {
+                        token,
+                        current: feed.epoch,
+                    });
+                }
+                None if feed.options.exclusive => {
+                    return Err(Error::TokenRequired {
+                        feed: name.to_owned(),
+                    });
+                }
+                _ => {}
+            }
+            let open = feed.open_stream().map(|stream| stream.id);
+            open.ok_or_else(|| Error::NoOpenStream {
+                feed: name.to_owned(),
+            })?
+        };
+        self.seal_stream(name, stream, CommitKind::Sealed, message)
+    }
+
+    /// Logs the seal of `stream` as the feed's next commit.
+    pub(super) fn seal_stream(
+        &self,
+        name: &str,
+        stream: StreamId,
+        kind: CommitKind,
+        message: String,
+    ) -> Result<(FeedId, CommitNumber)> {
+        if message.len() > COMMIT_MESSAGE_BYTES_MAX {
+            let (value, limit) = (message.len() as u64, COMMIT_MESSAGE_BYTES_MAX as u64);
+            return Err(Error::OverLimit {
+                what: "commit message bytes",
+                value,
+                limit,
+            });
+        }
+        let (id, number) = {
+            let feeds = self.feeds.borrow();
+            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
+            let older = feed
+                .streams
+                .iter()
+                .find(|s| !s.is_sealed() && s.id < stream);
+            if let Some(older) = older {
+                let (feed, stream) = (name.to_owned(), older.id);
+                return Err(Error::AbandonedStream { feed, stream });
+            }
+            (feed.id, feed.next_commit)
+        };
+        let time_ms = self.env.realtime_ms();
+        self.change(
+            id,
+            stream,
+            &Change::StreamSealed(Seal {
+                number,
+                kind,
+                time_ms,
+                message,
+            }),
+        );
+        self.notify_tail(id);
+        self.lane.press();
+        Ok((id, number))
+    }
+
+    pub(super) fn answer_published(
+        self: &Rc<Self>,
+        feed: FeedId,
+        number: CommitNumber,
+        answer: Answer<Commit>,
+    ) {
+        let service = self.clone();
+        self.env.spawn("await publication", async move {
+            answer(service.published(feed, number).await);
+        });
+    }
+}

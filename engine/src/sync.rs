@@ -1,0 +1,269 @@
+//! Sync: the two ways to wait inside a shard and the one across threads.
+//!
+//! **Invariants**
+//! - [`Event`] is level-free: a listener made before a notification is woken by it, one made after is not.
+//! - [`Budget`] is first come, first served; a dropped waiter gives its place up.
+//!
+//! **Not here**: channels (`flume`).
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+#[derive(Default)]
+struct EventState {
+    generation: u64,
+    wakers: Vec<Option<Waker>>,
+}
+
+/// Wakes every task that listens. Runtime-neutral, for one thread.
+#[derive(Clone, Default)]
+pub struct Event(Rc<RefCell<EventState>>);
+
+impl Event {
+    /// A new event without listeners.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Wakes everyone who listens now.
+    pub fn notify(&self) {
+        let wakers = {
+            let mut state = self.0.borrow_mut();
+            state.generation += 1;
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Resolves at the next [`Event::notify`] after this call. Cancel safe.
+    #[must_use]
+    pub fn listen(&self) -> Listen {
+        let generation = self.0.borrow().generation;
+        Listen {
+            event: self.clone(),
+            generation,
+            slot: None,
+        }
+    }
+
+    /// Waits until `ready` answers `Some`, looking again after every notification. Cancel safe.
+    pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        loop {
+            let listen = self.listen();
+            if let Some(value) = ready() {
+                return value;
+            }
+            listen.await;
+        }
+    }
+}
+
+/// Future of [`Event::listen`].
+pub struct Listen {
+    event: Event,
+    generation: u64,
+    slot: Option<usize>,
+}
+
+impl Future for Listen {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let event = self.event.clone();
+        let mut state = event.0.borrow_mut();
+        if state.generation != self.generation {
+            return Poll::Ready(());
+        }
+        let waker = Some(cx.waker().clone());
+        match self.slot {
+            Some(slot) => state.wakers[slot] = waker,
+            None => {
+                self.slot = Some(state.wakers.len());
+                state.wakers.push(waker);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Listen {
+    fn drop(&mut self) {
+        let mut state = self.event.0.borrow_mut();
+        if state.generation == self.generation
+            && let Some(slot) = self.slot
+        {
+            state.wakers[slot] = None;
+        }
+    }
+}
+
+struct Waiter {
+    id: u64,
+    bytes: usize,
+    waker: Waker,
+    granted: bool,
+}
+
+struct BudgetState {
+    available: usize,
+    next_id: u64,
+    waiters: VecDeque<Waiter>,
+    closed: bool,
+}
+
+/// A byte budget shared by threads: whole amounts, first come first served.
+#[derive(Clone)]
+pub struct Budget {
+    limit: usize,
+    state: Arc<Mutex<BudgetState>>,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let state = BudgetState {
+            available: limit,
+            next_id: 0,
+            waiters: VecDeque::new(),
+            closed: false,
+        };
+        Self {
+            limit,
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Takes `bytes`, waiting for its turn; more than the limit is cut to the limit.
+    /// `None` after [`Budget::close`]. Cancel safe.
+    pub fn acquire(&self, bytes: usize) -> Acquire {
+        Acquire {
+            budget: self.clone(),
+            bytes: bytes.min(self.limit),
+            id: None,
+        }
+    }
+
+    /// Wakes all waiters with a refusal; later calls are refused at once.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        for waiter in state.waiters.drain(..) {
+            waiter.waker.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BudgetState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn release(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.available += bytes;
+        grant(&mut state);
+    }
+}
+
+fn grant(state: &mut BudgetState) {
+    let BudgetState {
+        available, waiters, ..
+    } = state;
+    for waiter in waiters.iter_mut().filter(|w| !w.granted) {
+        if waiter.bytes > *available {
+            break;
+        }
+        *available -= waiter.bytes;
+        waiter.granted = true;
+        waiter.waker.wake_by_ref();
+    }
+}
+
+/// Future of [`Budget::acquire`].
+pub struct Acquire {
+    budget: Budget,
+    bytes: usize,
+    id: Option<u64>,
+}
+
+impl Future for Acquire {
+    type Output = Option<Permit>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let budget = self.budget.clone();
+        let mut state = budget.lock();
+        if state.closed {
+            self.id = None;
+            return Poll::Ready(None);
+        }
+        let permit = |budget: &Budget, bytes| Permit {
+            budget: budget.clone(),
+            bytes,
+        };
+        let Some(id) = self.id else {
+            if state.waiters.is_empty() && state.available >= self.bytes {
+                state.available -= self.bytes;
+                return Poll::Ready(Some(permit(&budget, self.bytes)));
+            }
+            let id = state.next_id;
+            state.next_id += 1;
+            let waker = cx.waker().clone();
+            state.waiters.push_back(Waiter {
+                id,
+                bytes: self.bytes,
+                waker,
+                granted: false,
+            });
+            self.id = Some(id);
+            return Poll::Pending;
+        };
+        let Some(at) = state.waiters.iter().position(|w| w.id == id) else {
+            return Poll::Ready(None);
+        };
+        if state.waiters[at].granted {
+            state.waiters.remove(at);
+            self.id = None;
+            return Poll::Ready(Some(permit(&budget, self.bytes)));
+        }
+        state.waiters[at].waker = cx.waker().clone();
+        Poll::Pending
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        let mut state = self.budget.lock();
+        if let Some(at) = state.waiters.iter().position(|w| w.id == id)
+            && let Some(waiter) = state.waiters.remove(at)
+        {
+            if waiter.granted {
+                state.available += waiter.bytes;
+            }
+            grant(&mut state);
+        }
+    }
+}
+
+/// Bytes taken from a [`Budget`]; given back on drop.
+pub struct Permit {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
+    }
+}

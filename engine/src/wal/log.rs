@@ -1,0 +1,676 @@
+//! Log: takes entries, cuts groups, makes them durable, tells everyone who waits. Spec: spec/wal.md §6.
+//!
+//! **Invariants**
+//! - WAL-11: completions run in log order, and only after their group and all before it are durable.
+//! - WAL-12: after a failed write or sync nothing is acknowledged again and no sync is retried.
+//! - WAL-13: at most two groups are in flight; each has a sync of its own that follows its own write.
+//! - Memory is bounded: one open group, one full group, two in flight, and the cache.
+//!
+//! **Not here**: admission (`append`), segment files (`space`), reading back (`reader`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
+use crate::error::{Error, Result};
+use crate::frontier::Frontiers;
+use crate::ids::{FeedId, LogId, StreamId};
+use crate::limits::{PIPELINE_BYTES_MIN, WalConfig};
+use crate::sync::Event;
+use crate::wal::entry::{self, Change};
+use crate::wal::group::{
+    FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader, GroupSeal, seal_group,
+};
+use crate::wal::reader::GroupCache;
+use crate::wal::segment::Geometry;
+use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
+
+/// An idle log writes its marker after this long.
+const IDLE: Duration = Duration::from_secs(1);
+/// Group sizes remembered for [`Wal::stats`].
+const SIZES_KEPT: usize = 4096;
+/// Group buffers kept for reuse.
+const POOL: usize = 4;
+
+/// Where an entry lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Log offset of its group.
+    pub offset: u64,
+    /// Index in its group.
+    pub index: u32,
+    /// Running number of its group since the log was opened.
+    pub group: u64,
+}
+
+/// What a log starts from.
+#[derive(Debug, Clone)]
+pub struct WalParams {
+    /// Its id.
+    pub log: LogId,
+    /// Folder of the segments.
+    pub dir: PathBuf,
+    /// The numbers.
+    pub config: WalConfig,
+    /// This incarnation.
+    pub incarnation: u64,
+    /// Where the last group ended; all before it is durable.
+    pub end: u64,
+    /// Header checksum of the last group.
+    pub predecessor: u32,
+}
+
+/// What wants to enter the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoomClass {
+    /// A batch.
+    Batch,
+    /// A caller's change of state.
+    Change,
+}
+
+/// Whether an append may enter the log now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Room {
+    /// It may.
+    Ready,
+    /// Wait for [`Wal::progress`] and ask again.
+    Wait,
+    /// Wait as above, but only for so long: the log is at its bound.
+    Bound,
+    /// The disk has no room.
+    Full(String),
+}
+
+/// Counters of a log, for metrics and benchmarks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WalStats {
+    /// Groups made durable.
+    pub groups: u64,
+    /// Their bytes, as written.
+    pub bytes: u64,
+    /// Sizes of the last few thousand groups, oldest first.
+    pub group_sizes: VecDeque<u32>,
+}
+
+type Completion = Box<dyn FnOnce(Result<()>)>;
+
+struct OpenGroup {
+    buf: AlignedBuf,
+    offset: u64,
+    entries: u32,
+    number: u64,
+    flags: u16,
+}
+
+struct InFlight {
+    header: GroupHeader,
+    buf: Arc<AlignedBuf>,
+    number: u64,
+    done: bool,
+}
+
+struct State {
+    open: Option<OpenGroup>,
+    full: VecDeque<OpenGroup>,
+    in_flight: VecDeque<InFlight>,
+    completions: VecDeque<(u64, Completion)>,
+    pool: Vec<AlignedBuf>,
+    frontiers: Frontiers,
+    next_group: u64,
+    predecessor: u32,
+    durable_groups: u64,
+    durable_predecessor: u32,
+    last_is_marker: bool,
+    marker_due: Option<u16>,
+    poisoned: Option<Error>,
+    closed: bool,
+    stats: WalStats,
+}
+
+struct Inner<E: Env> {
+    env: E,
+    params: WalParams,
+    geometry: Geometry,
+    state: RefCell<State>,
+    space: Rc<Space<E>>,
+    cache: RefCell<GroupCache>,
+    work: Event,
+    progress: Event,
+    activity: Cell<u64>,
+}
+
+/// A log. Clones share it.
+pub struct Wal<E: Env>(Rc<Inner<E>>);
+
+impl<E: Env> Clone for Wal<E> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<E: Env> Wal<E> {
+    /// Opens the log where recovery left it and starts its tasks.
+    pub(crate) fn start(env: E, params: WalParams, start: SpaceStart<FileOf<E>>) -> Self {
+        let segment_bytes = params.config.segment_bytes;
+        let geometry = Geometry { segment_bytes };
+        let progress = Event::new();
+        let space = Rc::new(Space::new(
+            env.clone(),
+            SpaceParams {
+                dir: params.dir.clone(),
+                log: params.log,
+                incarnation: params.incarnation,
+                segment_bytes,
+                segments_max: usize::try_from(params.config.disk_bytes_max / segment_bytes)
+                    .unwrap_or(usize::MAX),
+            },
+            start,
+            progress.clone(),
+        ));
+        let state = State {
+            open: None,
+            full: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            completions: VecDeque::new(),
+            pool: Vec::new(),
+            frontiers: Frontiers::at(params.end),
+            next_group: 1,
+            predecessor: params.predecessor,
+            durable_groups: 0,
+            durable_predecessor: params.predecessor,
+            last_is_marker: true,
+            marker_due: None,
+            poisoned: None,
+            closed: false,
+            stats: WalStats::default(),
+        };
+        let cache = RefCell::new(GroupCache::new(params.config.cache_bytes));
+        let wal = Self(Rc::new(Inner {
+            env: env.clone(),
+            geometry,
+            state: RefCell::new(state),
+            space: space.clone(),
+            cache,
+            work: Event::new(),
+            progress,
+            activity: Cell::new(0),
+            params,
+        }));
+        space.want(geometry.segment_of(wal.0.params.end) + 1);
+        env.spawn("wal space", space.run());
+        env.spawn("wal flush", wal.clone().flush());
+        env.spawn("wal idle", wal.clone().mark_idle());
+        wal
+    }
+
+    /// Asks whether `bytes` more may enter. A quarter of the last segment is kept for changes of
+    /// state; callers' own may use half of that, the lane all of it.
+    #[must_use]
+    pub fn room(&self, bytes: usize, class: RoomClass) -> Room {
+        let inner = &*self.0;
+        let state = inner.state.borrow();
+        let pending = state.open.as_ref().map_or(0, |open| open.buf.len());
+        if !state.full.is_empty() && pending >= inner.params.config.flush_bytes {
+            return Room::Wait;
+        }
+        let at = match &state.open {
+            Some(open) => inner
+                .geometry
+                .place(open.offset, (open.buf.len() + bytes) as u64),
+            None => inner.geometry.place(
+                state.frontiers.accepted().0,
+                (GROUP_HEADER_BYTES + bytes) as u64,
+            ),
+        };
+        drop(state);
+        let segment = inner.geometry.segment_of(at);
+        inner.space.want(segment + 1);
+        let share = match class {
+            RoomClass::Batch => 4,
+            RoomClass::Change => 8,
+        };
+        let reserve = inner.params.config.segment_bytes / share;
+        let left = inner.geometry.end_offset(segment) - at;
+        let ready = inner.space.is_ready(segment)
+            && (inner.space.is_ready(segment + 1) || left >= reserve + bytes as u64);
+        if ready {
+            return Room::Ready;
+        }
+        match inner.space.shortage() {
+            Shortage::Preparing => Room::Wait,
+            Shortage::AtBound => Room::Bound,
+            Shortage::Failing(reason) => Room::Full(reason),
+        }
+    }
+
+    /// Puts a copy of a stamped batch frame into the open group.
+    pub fn append_batch(&self, feed: FeedId, stream: StreamId, frame: &[u8]) -> Position {
+        self.put(entry::entry_bytes(frame.len()), |buf| {
+            entry::put_batch(buf, feed, stream, frame)
+        })
+    }
+
+    /// Puts a change of state into the open group.
+    pub fn append_change(&self, feed: FeedId, stream: StreamId, change: &Change) -> Position {
+        self.put(entry::change_bytes(change), |buf| {
+            entry::put_change(buf, feed, stream, change)
+        })
+    }
+
+    fn put(&self, bytes: usize, write: impl FnOnce(&mut AlignedBuf)) -> Position {
+        let inner = &*self.0;
+        let mut state = inner.state.borrow_mut();
+        state.make_open(inner, bytes);
+        let open = state.open.as_mut().expect("just made");
+        write(&mut open.buf);
+        open.entries += 1;
+        let position = Position {
+            offset: open.offset,
+            index: open.entries - 1,
+            group: open.number,
+        };
+        inner.activity.set(inner.activity.get() + 1);
+        drop(state);
+        inner.work.notify();
+        position
+    }
+
+    /// Runs `then` once group `group` is durable, or the log is poisoned. In log order: WAL-11.
+    pub fn on_durable(&self, group: u64, then: impl FnOnce(Result<()>) + 'static) {
+        let mut state = self.0.state.borrow_mut();
+        let settled = match &state.poisoned {
+            Some(error) => Some(Err(error.clone())),
+            None if group <= state.durable_groups => Some(Ok(())),
+            None => None,
+        };
+        match settled {
+            Some(result) => {
+                drop(state);
+                then(result);
+            }
+            None => {
+                let group = state
+                    .completions
+                    .back()
+                    .map_or(group, |(last, _)| group.max(*last));
+                state.completions.push_back((group, Box::new(then)));
+            }
+        }
+    }
+
+    /// Waits until `group` is durable.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only waits.
+    pub async fn durable(&self, group: u64) -> Result<()> {
+        self.0
+            .progress
+            .until(|| {
+                let state = self.0.state.borrow();
+                match &state.poisoned {
+                    Some(error) => Some(Err(error.clone())),
+                    None => (group <= state.durable_groups).then_some(Ok(())),
+                }
+            })
+            .await
+    }
+
+    /// Notified whenever the durable frontier or the space moved, and on poison.
+    #[must_use]
+    pub fn progress(&self) -> &Event {
+        &self.0.progress
+    }
+
+    /// Everything before this log offset is durable.
+    #[must_use]
+    pub fn durable_end(&self) -> u64 {
+        self.0.state.borrow().frontiers.durable().0
+    }
+
+    /// The durable frontier and the header checksum of the group that ended there.
+    pub(crate) fn durable_tail(&self) -> (u64, u32) {
+        let state = self.0.state.borrow();
+        (state.frontiers.durable().0, state.durable_predecessor)
+    }
+
+    /// Position that the next entry will have or exceed: all entries accepted so far lie before it.
+    #[must_use]
+    pub fn accepted(&self) -> Position {
+        let state = self.0.state.borrow();
+        match &state.open {
+            Some(open) => Position {
+                offset: open.offset,
+                index: open.entries,
+                group: open.number,
+            },
+            None => Position {
+                offset: state.frontiers.accepted().0,
+                index: 0,
+                group: state.next_group - 1,
+            },
+        }
+    }
+
+    /// Why the log takes nothing any more, if so.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<Error> {
+        let state = self.0.state.borrow();
+        match &state.poisoned {
+            Some(error) => Some(error.clone()),
+            None => state.closed.then_some(Error::Closed),
+        }
+    }
+
+    /// Stops the log for good: WAL-12.
+    pub fn poison(&self, reason: &str) {
+        let error = Error::Poisoned {
+            log: self.0.params.log.0,
+            reason: reason.to_owned(),
+        };
+        let completions = {
+            let mut state = self.0.state.borrow_mut();
+            state.poisoned.get_or_insert(error.clone());
+            std::mem::take(&mut state.completions)
+        };
+        for (_, then) in completions {
+            then(Err(error.clone()));
+        }
+        self.0.space.close();
+        self.0.work.notify();
+        self.0.progress.notify();
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> WalStats {
+        self.0.state.borrow().stats.clone()
+    }
+
+    pub(crate) fn space(&self) -> &Rc<Space<E>> {
+        &self.0.space
+    }
+
+    pub(crate) fn cache(&self) -> &RefCell<GroupCache> {
+        &self.0.cache
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    pub(crate) fn params(&self) -> &WalParams {
+        &self.0.params
+    }
+
+    /// Makes everything accepted durable, writes the clean marker, and stops.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; what was acknowledged before is durable all the same.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe in effect: the log may stay open without a marker; a later open recovers.
+    pub async fn close(&self) -> Result<()> {
+        let last = self.accepted().group;
+        self.durable(last).await?;
+        self.0.state.borrow_mut().marker_due = Some(FLAG_MARKER | FLAG_CLEAN);
+        self.0.work.notify();
+        self.durable(last + 1).await?;
+        self.0.state.borrow_mut().closed = true;
+        self.0.space.close();
+        self.0.work.notify();
+        Ok(())
+    }
+
+    async fn mark_idle(self) {
+        let mut seen = 0;
+        loop {
+            self.0.env.sleep(IDLE).await;
+            if self.poisoned().is_some() {
+                return;
+            }
+            let now = self.0.activity.get();
+            let mut state = self.0.state.borrow_mut();
+            let idle = now == seen && state.is_drained() && !state.last_is_marker;
+            if idle && state.marker_due.is_none() {
+                state.marker_due = Some(FLAG_MARKER);
+                drop(state);
+                self.0.work.notify();
+            }
+            seen = now;
+        }
+    }
+
+    async fn flush(self) {
+        while let Some(group) = self.next_group().await {
+            let segment = self.0.geometry.segment_of(group.offset);
+            let Some(file) = self.0.space.ready(segment).await else {
+                return;
+            };
+            let (buf, number, position) = self.submit(group);
+            let wal = self.clone();
+            self.0.env.spawn("wal commit", async move {
+                #[cfg(sealog_bugs)]
+                if crate::bugs::active("ack_before_sync") {
+                    let _ = file.file.write_at(buf.clone(), position).await;
+                    wal.finish(number, Ok(()));
+                    let _ = file.file.sync_data().await;
+                    return;
+                }
+                let result = file.file.commit(buf, position).await;
+                wal.finish(
+                    number,
+                    result.map_err(|error| format!("{}: {error}", file.name)),
+                );
+            });
+        }
+    }
+
+    /// The next group to submit, as soon as one may be in flight; `None` when the log stopped.
+    async fn next_group(&self) -> Option<OpenGroup> {
+        let interval = self.0.params.config.flush_interval;
+        if !interval.is_zero() {
+            let something = |s: &State| s.stopped() || s.open.is_some() || s.marker_due.is_some();
+            self.0
+                .work
+                .until(|| something(&self.0.state.borrow()).then_some(()))
+                .await;
+            self.0.env.sleep(interval).await;
+        }
+        self.0
+            .work
+            .until(|| {
+                let mut state = self.0.state.borrow_mut();
+                if state.stopped() {
+                    return Some(None);
+                }
+                state.take_submittable(&self.0).map(Some)
+            })
+            .await
+    }
+
+    fn submit(&self, group: OpenGroup) -> (Arc<AlignedBuf>, u64, u64) {
+        let mut state = self.0.state.borrow_mut();
+        let OpenGroup {
+            mut buf,
+            offset,
+            entries,
+            number,
+            flags,
+        } = group;
+        let seal = GroupSeal {
+            flags,
+            log: self.0.params.log,
+            incarnation: self.0.params.incarnation,
+            offset,
+            entries,
+            predecessor: state.predecessor,
+            durable_end: state.frontiers.durable().0,
+        };
+        let header = seal_group(&mut buf, &seal);
+        state.frontiers.write(header.end());
+        state.predecessor = header.crc();
+        state.last_is_marker = flags & FLAG_MARKER != 0;
+        let buf = Arc::new(if buf.capacity() > 2 * buf.len() {
+            let exact = AlignedBuf::copy_of(&buf);
+            state.recycle(buf);
+            exact
+        } else {
+            buf
+        });
+        state.in_flight.push_back(InFlight {
+            header,
+            buf: buf.clone(),
+            number,
+            done: false,
+        });
+        (buf, number, self.0.geometry.position_of(offset))
+    }
+
+    fn finish(&self, number: u64, result: std::result::Result<(), String>) {
+        if let Err(reason) = result {
+            self.poison(&reason);
+            return;
+        }
+        let mut due = Vec::new();
+        {
+            let mut state = self.0.state.borrow_mut();
+            if state.poisoned.is_some() {
+                return;
+            }
+            let group = state.in_flight.iter_mut().find(|g| g.number == number);
+            group.expect("in flight until finished").done = true;
+            while let Some(group) = state.in_flight.pop_front_if(|g| g.done) {
+                state.advance(&group);
+                let freed = self.0.cache.borrow_mut().push(group.header, group.buf);
+                if let Some(buf) = freed.filter(|buf| buf.capacity() > inner_flush(&self.0.params))
+                {
+                    state.recycle(buf);
+                }
+            }
+            let durable = state.durable_groups;
+            while let Some((_, then)) = state.completions.pop_front_if(|(g, _)| *g <= durable) {
+                due.push(then);
+            }
+        }
+        for then in due {
+            then(Ok(()));
+        }
+        self.0.work.notify();
+        self.0.progress.notify();
+    }
+}
+
+/// Buffers of at least this size are worth keeping for the next group.
+fn inner_flush(params: &WalParams) -> usize {
+    params.config.flush_bytes
+}
+
+impl State {
+    fn stopped(&self) -> bool {
+        self.closed || self.poisoned.is_some()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.open.is_none() && self.full.is_empty() && self.in_flight.is_empty()
+    }
+
+    fn recycle(&mut self, mut buf: AlignedBuf) {
+        if self.pool.len() < POOL {
+            buf.clear();
+            self.pool.push(buf);
+        }
+    }
+
+    /// Makes sure the open group can take `bytes` more: WAL-1.
+    fn make_open<E: Env>(&mut self, inner: &Inner<E>, bytes: usize) {
+        let flush_bytes = inner.params.config.flush_bytes;
+        if let Some(open) = &self.open {
+            let grown = round_up(open.buf.len() + bytes) as u64;
+            let over = open.buf.len() + bytes > flush_bytes + GROUP_HEADER_BYTES;
+            if over || inner.geometry.place(open.offset, grown) != open.offset {
+                self.close_open();
+            }
+        }
+        if self.open.is_some() {
+            return;
+        }
+        let whole = round_up(GROUP_HEADER_BYTES + bytes);
+        let offset = inner
+            .geometry
+            .place(self.frontiers.accepted().0, whole as u64);
+        let mut buf = match self.pool.pop() {
+            Some(buf) => buf,
+            None => AlignedBuf::with_capacity(flush_bytes + BLOCK_BYTES),
+        };
+        buf.resize(GROUP_HEADER_BYTES);
+        buf.reserve(bytes);
+        self.open = Some(OpenGroup {
+            buf,
+            offset,
+            entries: 0,
+            number: self.next_group,
+            flags: 0,
+        });
+        self.next_group += 1;
+    }
+
+    /// Fixes the end of the open group; it waits for its turn to be submitted.
+    fn close_open(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.frontiers
+                .accept(open.offset + round_up(open.buf.len()) as u64);
+            self.full.push_back(open);
+        }
+    }
+
+    fn take_submittable<E: Env>(&mut self, inner: &Inner<E>) -> Option<OpenGroup> {
+        let idle = self.in_flight.is_empty();
+        if self.in_flight.len() >= 2 {
+            return None;
+        }
+        if self.full.is_empty() {
+            let pending = self.open.as_ref().map_or(0, |open| open.buf.len());
+            if pending > 0 && (idle || pending >= PIPELINE_BYTES_MIN) {
+                self.close_open();
+            }
+        }
+        if let Some(group) = self.full.pop_front() {
+            return Some(group);
+        }
+        if idle && let Some(flags) = self.marker_due.take() {
+            self.make_open(inner, 0);
+            let open = self.open.as_mut().expect("just made");
+            open.flags = flags;
+            self.close_open();
+            return self.full.pop_front();
+        }
+        None
+    }
+
+    fn advance(&mut self, group: &InFlight) {
+        let header = &group.header;
+
+        assert_eq!(
+            group.number,
+            self.durable_groups + 1,
+            "WAL-11: none is skipped"
+        );
+        self.durable_groups = group.number;
+        self.frontiers.sync(header.end());
+        self.durable_predecessor = header.crc();
+        self.stats.groups += 1;
+        self.stats.bytes += u64::from(header.group_bytes);
+        if self.stats.group_sizes.len() == SIZES_KEPT {
+            self.stats.group_sizes.pop_front();
+        }
+        self.stats.group_sizes.push_back(header.group_bytes);
+    }
+}

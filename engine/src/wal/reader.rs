@@ -1,0 +1,245 @@
+//! Reader: durable groups back from memory or disk, in log order. Spec: spec/wal.md §7.
+//!
+//! **Invariants**
+//! - Only groups below the durable frontier are returned, each with both checksums checked.
+//! - A group read while its segment was being recycled is never returned: its offset would not match.
+//!
+//! **Not here**: repair and verdicts (`recovery`), which must not trust the frontier.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::env::{AlignedBuf, Env, File};
+use crate::error::{Error, Result};
+use crate::wal::entry::Entries;
+use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader};
+use crate::wal::log::Wal;
+
+/// One read of the disk.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A durable group, in memory.
+#[derive(Clone)]
+pub struct Group {
+    /// Its header.
+    pub header: GroupHeader,
+    bytes: GroupBytes,
+}
+
+#[derive(Clone)]
+enum GroupBytes {
+    Written(Arc<AlignedBuf>),
+    Read(Arc<Vec<u8>>),
+}
+
+impl Group {
+    pub(crate) fn read(header: GroupHeader, bytes: Vec<u8>) -> Self {
+        Self {
+            header,
+            bytes: GroupBytes::Read(Arc::new(bytes)),
+        }
+    }
+
+    /// All bytes of the group.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            GroupBytes::Written(buf) => buf,
+            GroupBytes::Read(buf) => buf,
+        }
+    }
+
+    /// The entries, in order.
+    #[must_use]
+    pub fn entries(&self) -> Entries<'_> {
+        let end = GROUP_HEADER_BYTES + self.header.body_bytes as usize;
+        Entries::new(self.bytes().get(GROUP_HEADER_BYTES..end).unwrap_or(&[]))
+    }
+}
+
+/// The newest durable groups, bounded in bytes.
+pub struct GroupCache {
+    groups: VecDeque<Group>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl GroupCache {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            groups: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Adds the newest group; gives back a buffer that nobody uses any more, if that freed one.
+    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) -> Option<AlignedBuf> {
+        let mut freed = None;
+        self.bytes += buf.capacity();
+        self.groups.push_back(Group {
+            header,
+            bytes: GroupBytes::Written(buf),
+        });
+        while self.bytes > self.bytes_max
+            && let Some(oldest) = self.groups.pop_front()
+        {
+            if let GroupBytes::Written(buf) = oldest.bytes {
+                self.bytes -= buf.capacity();
+                freed = Arc::into_inner(buf).or(freed);
+            }
+        }
+        freed
+    }
+
+    /// The first group at or after `offset`, if the cache reaches back that far.
+    fn at(&self, offset: u64) -> Option<Group> {
+        if self.groups.front()?.header.offset > offset {
+            return None;
+        }
+        let at = self.groups.partition_point(|g| g.header.offset < offset);
+        self.groups.get(at).cloned()
+    }
+}
+
+/// Why a reader found no group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missing {
+    /// The offset is the durable frontier: nothing there yet.
+    AtEnd,
+    /// The segment was retired: what it held is in packs now.
+    Retired,
+}
+
+/// Reads groups forwards, a chunk of the disk at a time.
+pub struct LogReader<E: Env> {
+    wal: Wal<E>,
+    chunk: Vec<u8>,
+    chunk_offset: u64,
+    /// End and header checksum of the group given last.
+    previous: Option<(u64, u32)>,
+}
+
+impl<E: Env> LogReader<E> {
+    /// A reader of `wal`.
+    #[must_use]
+    pub fn new(wal: Wal<E>) -> Self {
+        // Who starts at the tail of now finds what comes next even if it moved on to a new segment.
+        let previous = Some(wal.durable_tail());
+        Self {
+            wal,
+            chunk: Vec::new(),
+            chunk_offset: 0,
+            previous,
+        }
+    }
+
+    /// The first group at or after `offset`, which must be the start of a group or the end of the
+    /// one this reader gave last.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] naming segment and offset; [`Error::Io`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn group(&mut self, offset: u64) -> Result<std::result::Result<Group, Missing>> {
+        let found = self.find(offset).await?;
+        if let Ok(group) = &found {
+            self.previous = Some((group.header.end(), group.header.crc()));
+        }
+        Ok(found)
+    }
+
+    async fn find(&mut self, offset: u64) -> Result<std::result::Result<Group, Missing>> {
+        let cached = self.wal.cache().borrow().at(offset);
+        if let Some(group) = cached {
+            return Ok(Ok(group));
+        }
+        let geometry = self.wal.geometry();
+        let at = geometry.place(offset, 1);
+        if at >= self.wal.durable_end() {
+            return Ok(Err(Missing::AtEnd));
+        }
+        let damage = match self.read_at(at).await? {
+            Ok(group) => return Ok(Ok(group)),
+            Err(None) => return Ok(Err(Missing::Retired)),
+            Err(Some(damage)) => damage,
+        };
+        // The group before may have been the last that fitted into its segment: WAL-3 tells.
+        let next = geometry.first_offset(geometry.segment_of(at) + 1);
+        if next >= self.wal.durable_end() {
+            return Err(damage);
+        }
+        match (self.read_at(next).await?, self.previous) {
+            (Ok(group), Some((end, crc))) if end == at && group.header.predecessor == crc => {
+                Ok(Ok(group))
+            }
+            _ => Err(damage),
+        }
+    }
+
+    /// The group at exactly `offset`; the inner error is the damage found, or `None` when retired.
+    async fn read_at(&mut self, offset: u64) -> Result<std::result::Result<Group, Option<Error>>> {
+        let head = match self.bytes(offset, GROUP_HEADER_BYTES).await? {
+            Some(head) => head.to_vec(),
+            None => return Ok(Err(None)),
+        };
+        let name = self.segment_name(offset);
+        let position = self.wal.geometry().position_of(offset);
+        let damage = |detail: String| Some(Error::corrupt(&name, position, detail));
+        let header = match GroupHeader::decode(&head) {
+            Ok(header) => header,
+            Err(error) => return Ok(Err(damage(error.to_string()))),
+        };
+        if header.offset != offset || header.log != self.wal.params().log {
+            return Ok(Err(damage(format!(
+                "group of log offset {} found",
+                header.offset
+            ))));
+        }
+        let Some(bytes) = self.bytes(offset, header.group_bytes as usize).await? else {
+            return Ok(Err(None));
+        };
+        let bytes = bytes.to_vec();
+        match header.check_body(bytes.get(GROUP_HEADER_BYTES..).unwrap_or(&[])) {
+            Ok(()) => Ok(Ok(Group::read(header, bytes))),
+            Err(error) => Ok(Err(damage(error.to_string()))),
+        }
+    }
+
+    fn segment_name(&self, offset: u64) -> String {
+        let number = self.wal.geometry().segment_of(offset);
+        match self.wal.space().file(number) {
+            Some(segment) => self
+                .wal
+                .params()
+                .dir
+                .join(&*segment.name)
+                .display()
+                .to_string(),
+            None => format!("segment {number}"),
+        }
+    }
+
+    /// `len` bytes at `offset`, `None` when the segment is gone.
+    async fn bytes(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
+        let end = offset + len as u64;
+        let chunk_end = self.chunk_offset + self.chunk.len() as u64;
+        if offset < self.chunk_offset || end > chunk_end {
+            let geometry = self.wal.geometry();
+            let Some(segment) = self.wal.space().file(geometry.segment_of(offset)) else {
+                return Ok(None);
+            };
+            let position = geometry.position_of(offset);
+            let left = usize::try_from(geometry.segment_bytes - position).unwrap_or(usize::MAX);
+            let want = len.max(CHUNK_BYTES).min(left);
+            let read = segment.file.read_at(position, want).await;
+            let path = self.wal.params().dir.join(&*segment.name);
+            self.chunk = read.map_err(|e| Error::io("read", &path, &e))?;
+            self.chunk_offset = offset;
+        }
+        let from = usize::try_from(offset - self.chunk_offset).unwrap_or(usize::MAX);
+        let to = (from + len).min(self.chunk.len());
+        Ok(Some(self.chunk.get(from..to).unwrap_or(&[])))
+    }
+}

@@ -1,0 +1,264 @@
+//! Scan: groups off the disk when nothing can be trusted yet: recovery and verification.
+//! Spec: spec/wal.md §8.
+//!
+//! **Invariants**
+//! - A group counts only if its header, its body, its place, its log and its predecessor all fit.
+//! - Nothing is written.
+//! - Memory is one chunk and one group, whatever a length field says.
+//!
+//! **Not here**: what to do about damage (`recovery`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::env::{BLOCK_BYTES, Disk, Env, File};
+use crate::error::{Error, Result};
+use crate::ids::LogId;
+use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader};
+use crate::wal::reader::Group;
+use crate::wal::segment::{Geometry, SegmentHeader};
+use crate::wal::space::{FileOf, SegmentFile, slot_of};
+
+/// One read of the disk.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// The segment files of a log as they lie in its folder.
+pub(crate) struct Found<E: Env> {
+    pub(crate) dir: PathBuf,
+    pub(crate) by_number: BTreeMap<u64, SegmentFile<FileOf<E>>>,
+    /// Files without a readable header of this log.
+    pub(crate) unknown: Vec<SegmentFile<FileOf<E>>>,
+    pub(crate) next_slot: u64,
+    /// Highest incarnation in any header.
+    pub(crate) incarnation: u64,
+}
+
+/// Opens every segment file of the folder and reads its header.
+pub(crate) async fn find_segments<E: Env>(
+    env: &E,
+    dir: &Path,
+    log: LogId,
+    geometry: Geometry,
+) -> Result<Found<E>> {
+    let disk = env.disk();
+    let names = disk
+        .list(dir)
+        .await
+        .map_err(|e| Error::io("list", dir, &e))?;
+    let mut found = Found {
+        dir: dir.to_owned(),
+        by_number: BTreeMap::new(),
+        unknown: Vec::new(),
+        next_slot: 0,
+        incarnation: 0,
+    };
+    let mut incarnations = BTreeMap::new();
+    for name in names {
+        let Some(slot) = slot_of(&name) else { continue };
+        found.next_slot = found.next_slot.max(slot + 1);
+        let path = dir.join(&name);
+        let file = disk
+            .open(&path)
+            .await
+            .map_err(|e| Error::io("open", &path, &e))?;
+        let head = file
+            .read_at(0, BLOCK_BYTES)
+            .await
+            .map_err(|e| Error::io("read", &path, &e))?;
+        let segment = SegmentFile {
+            name: name.into(),
+            file,
+        };
+        let header = match SegmentHeader::decode(&head) {
+            Ok(header) if header.log == log && header.segment_bytes == geometry.segment_bytes => {
+                header
+            }
+            Err(error @ crate::codec::DecodeError::Version { .. }) => {
+                return Err(Error::decode(path.display(), 0, error));
+            }
+            _ => {
+                found.unknown.push(segment);
+                continue;
+            }
+        };
+        found.incarnation = found.incarnation.max(header.incarnation);
+        let newest = incarnations
+            .entry(header.number)
+            .or_insert(header.incarnation);
+        let replaced = if header.incarnation >= *newest {
+            *newest = header.incarnation;
+            found.by_number.insert(header.number, segment)
+        } else {
+            Some(segment)
+        };
+        found.unknown.extend(replaced);
+    }
+    Ok(found)
+}
+
+impl<E: Env> Found<E> {
+    /// Path of the file that holds segment `number`.
+    pub(crate) fn path(&self, number: u64) -> PathBuf {
+        match self.by_number.get(&number) {
+            Some(segment) => self.dir.join(&*segment.name),
+            None => self.dir.join(format!("(segment {number})")),
+        }
+    }
+}
+
+/// What a scan knows of the group before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) crc: u32,
+    pub(crate) incarnation: u64,
+}
+
+/// Walks groups forwards.
+pub(crate) struct Scanner<'a, E: Env> {
+    found: &'a Found<E>,
+    geometry: Geometry,
+    log: LogId,
+    chunk: Vec<u8>,
+    chunk_at: (u64, u64),
+}
+
+impl<'a, E: Env> Scanner<'a, E> {
+    pub(crate) fn new(found: &'a Found<E>, geometry: Geometry, log: LogId) -> Self {
+        Self {
+            found,
+            geometry,
+            log,
+            chunk: Vec::new(),
+            chunk_at: (u64::MAX, 0),
+        }
+    }
+
+    /// The group that follows `link` and starts at `at`, or at the next segment if none fits at `at`.
+    pub(crate) async fn next(&mut self, at: u64, link: Option<Link>) -> Result<Option<Group>> {
+        let here = self.geometry.place(at, 1);
+        let mut places = vec![here];
+        let first = self.geometry.first_offset(self.geometry.segment_of(here));
+        if here != first {
+            places.push(
+                self.geometry
+                    .first_offset(self.geometry.segment_of(here) + 1),
+            );
+        }
+        for place in places {
+            if let Some(group) = self.group_at(place).await?
+                && follows(&group.header, link)
+            {
+                return Ok(Some(group));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The group at exactly `offset`, if there is a whole one.
+    pub(crate) async fn group_at(&mut self, offset: u64) -> Result<Option<Group>> {
+        let Some(header) = self.header_at(offset).await? else {
+            return Ok(None);
+        };
+        if header.offset != offset && !crate::bug!("ghost_group") {
+            return Ok(None);
+        }
+        let number = self.geometry.segment_of(offset);
+        let position = self.geometry.position_of(offset);
+        let len = header.group_bytes as usize;
+        if position + len as u64 > self.geometry.segment_bytes {
+            return Ok(None);
+        }
+        let bytes = self.bytes(number, position, len).await?.to_vec();
+        if bytes.len() < len || header.check_body(&bytes[GROUP_HEADER_BYTES..]).is_err() {
+            return Ok(None);
+        }
+        Ok(Some(Group::read(header, bytes)))
+    }
+
+    /// The header at the place of `offset`, whatever offset it claims.
+    pub(crate) async fn header_at(&mut self, offset: u64) -> Result<Option<GroupHeader>> {
+        let number = self.geometry.segment_of(offset);
+        let position = self.geometry.position_of(offset);
+        let head = self.bytes(number, position, GROUP_HEADER_BYTES).await?;
+        let header = GroupHeader::decode(head).ok();
+        Ok(header.filter(|header| header.log == self.log))
+    }
+
+    async fn bytes(&mut self, number: u64, position: u64, len: usize) -> Result<&[u8]> {
+        let Some(segment) = self.found.by_number.get(&number) else {
+            return Ok(&[]);
+        };
+        let (have_number, have_position) = self.chunk_at;
+        let inside = number == have_number
+            && position >= have_position
+            && position + len as u64 <= have_position + self.chunk.len() as u64;
+        if !inside {
+            let left = usize::try_from(self.geometry.segment_bytes.saturating_sub(position));
+            let want = len.max(CHUNK_BYTES).min(left.unwrap_or(usize::MAX));
+            let path = self.found.dir.join(&*segment.name);
+            let read = segment.file.read_at(position, want).await;
+            self.chunk = read.map_err(|e| Error::io("read", &path, &e))?;
+            self.chunk_at = (number, position);
+        }
+        let from = usize::try_from(position - self.chunk_at.1).unwrap_or(usize::MAX);
+        let to = from.saturating_add(len).min(self.chunk.len());
+        Ok(self.chunk.get(from..to).unwrap_or(&[]))
+    }
+}
+
+fn follows(header: &GroupHeader, link: Option<Link>) -> bool {
+    let Some(link) = link else { return true };
+    if crate::bug!("ghost_group") {
+        return true;
+    }
+    header.predecessor == link.crc && header.incarnation >= link.incarnation
+}
+
+/// The highest `durable_end` that any group header in `segment` from `position` on claims, among
+/// groups of this log that lie at or behind `offset_min`.
+pub(crate) async fn claimed_durable_end<E: Env>(
+    found: &Found<E>,
+    segment: &SegmentFile<FileOf<E>>,
+    geometry: Geometry,
+    log: LogId,
+    position: u64,
+    offset_min: u64,
+) -> Result<u64> {
+    let path = found.dir.join(&*segment.name);
+    let mut claimed = 0;
+    let mut at = position;
+    while at < geometry.segment_bytes {
+        let read = segment.file.read_at(at, CHUNK_BYTES).await;
+        let chunk = read.map_err(|e| Error::io("read", &path, &e))?;
+        for (index, block) in chunk.chunks(BLOCK_BYTES).enumerate() {
+            let here = at + (index * BLOCK_BYTES) as u64;
+            let Ok(header) = GroupHeader::decode(block) else {
+                continue;
+            };
+            let fits = header.log == log && geometry.position_of(header.offset) == here;
+            if fits && header.offset >= offset_min {
+                claimed = claimed.max(header.durable_end);
+            }
+        }
+        if chunk.len() < CHUNK_BYTES {
+            break;
+        }
+        at += CHUNK_BYTES as u64;
+    }
+    Ok(claimed)
+}
+
+impl<E: Env> Scanner<'_, E> {
+    /// Whether a group lies right behind the first blocks of the segment that begins at `first`.
+    pub(crate) async fn claims_from(&mut self, first: u64) -> Result<bool> {
+        let number = self.geometry.segment_of(first);
+        let Some(segment) = self.found.by_number.get(&number).cloned() else {
+            return Ok(false);
+        };
+        let position = self.geometry.position_of(first);
+        let found = self.found;
+        let claimed =
+            claimed_durable_end(found, &segment, self.geometry, self.log, position, first).await?;
+        Ok(claimed >= first)
+    }
+}

@@ -1,0 +1,54 @@
+//! Admin: the verbs an operator has: `resume`, `discard`, `repair`.
+//!
+//! **Invariants**
+//! - What is settled is said as a commit.
+//!
+//! **Not here**: the writers' own verbs (`append`, `history`).
+
+use sealog_engine::EngineConfig;
+use sealog_engine::commit::CommitKind;
+use sealog_engine::ids::StreamId;
+use serde::Serialize;
+
+use super::args::{AdminVerb, SettleArgs};
+use super::exit::CliError;
+use super::open::with_engine;
+use super::output::Output;
+use super::shapes::{CommitShape, count};
+
+/// Runs an admin verb.
+pub(super) fn run(config: EngineConfig, verb: AdminVerb, out: &mut Output) -> Result<(), CliError> {
+    match verb {
+        AdminVerb::Resume(args) => settle(config, &args, CommitKind::Sealed, out),
+        AdminVerb::Discard(args) => settle(config, &args, CommitKind::Discarded, out),
+        AdminVerb::Repair { feed } => with_engine(config, false, async |handle| {
+            let published = handle.repair(&feed).await?;
+            let shape = Repaired { feed, published };
+            out.line(&shape, |shape| {
+                format!("{} published", count(shape.published, "commit"))
+            })
+        }),
+    }
+}
+
+#[derive(Serialize)]
+struct Repaired {
+    feed: String,
+    published: u64,
+}
+
+fn settle(
+    config: EngineConfig,
+    args: &SettleArgs,
+    kind: CommitKind,
+    out: &mut Output,
+) -> Result<(), CliError> {
+    with_engine(config, false, async |handle| {
+        let stream = args.stream.map(StreamId);
+        let settled = handle.settle_stream(&args.feed, stream, kind, &args.message);
+        out.line(
+            &CommitShape::of(&args.feed, settled.await?),
+            CommitShape::text,
+        )
+    })
+}

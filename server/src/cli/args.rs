@@ -1,0 +1,416 @@
+//! Args: the command line of `sealog`.
+//!
+//! **Invariants**
+//! - Global options stand before or after the verb.
+//! - An option's value may begin with a dash: what follows the option is its value.
+//! - A usage error is one line that ends with where to look.
+//!
+//! **Not here**: what the verbs do; the record options of append (`input`).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use super::exit::{CliError, Exit, one_line};
+use super::input::RecordArgs;
+use super::time;
+
+const EXIT_HELP: &str = "\
+Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 storage full,
+7 unusable (locked, io_uring forbidden, newer format), 141 the reader of the output left.";
+
+/// Durable streams of records: append, seal into commits, read back.
+#[derive(Debug, Parser)]
+#[command(name = "sealog", version, after_help = EXIT_HELP, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// Options that every verb takes.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Options that every verb takes.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Globals {
+    /// Data directory [default: ./sealog-data]
+    #[arg(long, global = true, env = "SEALOG_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Folder for packs and commits [default: bucket/ in the data directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) bucket_dir: Option<PathBuf>,
+    /// Configuration file, TOML; an unknown key is an error
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Profile for small machines: 64 MiB of memory, batches up to 1 MiB
+    #[arg(long, global = true)]
+    pub(crate) edge: bool,
+    /// One JSON object per line on standard output, and on standard error for a failure
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Create, list, show or delete feeds
+    #[command(subcommand)]
+    Feed(FeedVerb),
+    /// Append records and seal them into a commit
+    Append(Box<AppendArgs>),
+    /// Read records
+    Read(ReadArgs),
+    /// List the streams of a feed
+    Streams(ListArgs),
+    /// List the commits of a feed
+    Commits(ListArgs),
+    /// List the idempotent producers of a feed
+    Producers(ProducersArgs),
+    /// Seal the open stream of a feed into a commit
+    Seal(SealArgs),
+    /// Settle abandoned streams, finish publication, mend a data directory
+    #[command(subcommand)]
+    Admin(AdminVerb),
+}
+
+/// What to do with feeds.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FeedVerb {
+    /// Create a feed; creating it again with the same options is success
+    Create {
+        /// Name: 1 to 1,024 bytes of UTF-8
+        feed: String,
+        /// Records may carry keys (the default)
+        #[arg(long, overrides_with = "no_keys")]
+        keys: bool,
+        /// Records may not carry keys
+        #[arg(long)]
+        no_keys: bool,
+        /// Only the writer that opened the feed may append
+        #[arg(long)]
+        exclusive: bool,
+    },
+    /// List feeds in name order
+    List {
+        /// Only names that begin with this
+        #[arg(default_value = "")]
+        prefix: String,
+        /// Only names after this one
+        #[arg(long, default_value = "", value_name = "NAME")]
+        after: String,
+        /// At most this many
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// Show one feed
+    Show {
+        /// Name of the feed
+        feed: String,
+    },
+    /// Delete a feed and everything in it
+    Delete {
+        /// Name of the feed
+        feed: String,
+    },
+}
+
+/// `append`.
+#[derive(Debug, Args)]
+pub(crate) struct AppendArgs {
+    /// Name of the feed; it is created, keys allowed, if it is not there
+    pub(crate) feed: String,
+    /// What to append.
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
+    /// Message of the commit
+    #[arg(long, short, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) message: Option<String>,
+    /// Leave the stream unsealed
+    #[arg(long, conflicts_with = "message")]
+    pub(crate) no_seal: bool,
+    /// Append under this writer epoch to the open stream: neither opens nor resumes, and seals
+    /// only if --message is given
+    #[arg(long, value_name = "EPOCH")]
+    pub(crate) fencing_token: Option<u64>,
+    /// Append only if this is the feed's last sequence ("empty": if it has none)
+    #[arg(long, value_name = "N|empty", value_parser = match_sequence)]
+    pub(crate) match_seq: Option<MatchSeq>,
+    /// Idempotent producer: its id
+    #[arg(
+        long,
+        value_name = "ID",
+        requires = "producer_epoch",
+        requires = "producer_seq"
+    )]
+    pub(crate) producer: Option<OsString>,
+    /// Idempotent producer: its epoch
+    #[arg(long, value_name = "N", requires = "producer")]
+    pub(crate) producer_epoch: Option<u64>,
+    /// Idempotent producer: number of the first batch of this input
+    #[arg(long, value_name = "N", requires = "producer")]
+    pub(crate) producer_seq: Option<u64>,
+    /// Fail if the feed does not exist
+    #[arg(long)]
+    pub(crate) no_create: bool,
+}
+
+/// Condition on a feed's last sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MatchSeq {
+    /// It has none.
+    Empty,
+    /// It is this.
+    At(u64),
+}
+
+fn match_sequence(text: &str) -> Result<MatchSeq, String> {
+    match text {
+        "empty" => Ok(MatchSeq::Empty),
+        _ => text
+            .parse()
+            .map(MatchSeq::At)
+            .map_err(|_| "neither a sequence nor \"empty\"".to_owned()),
+    }
+}
+
+/// How records are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Sequence, time, key and payload, separated by tabs, control bytes escaped
+    Text,
+    /// One JSON object per record; `append --ndjson` takes it back
+    Json,
+    /// The payload and a newline, nothing else
+    Payload,
+}
+
+/// `read`.
+#[derive(Debug, Args)]
+pub(crate) struct ReadArgs {
+    /// Name of the feed
+    pub(crate) feed: String,
+    /// Where to begin.
+    #[command(flatten)]
+    pub(crate) start: StartArgs,
+    /// Only this stream: sealed, open or abandoned
+    #[arg(long, value_name = "ID")]
+    pub(crate) stream: Option<u64>,
+    /// At most this many records
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// How to print records [default: text; json with --json]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Format>,
+    /// Print fingerprints too: as supplied, else SHA-256 of the payload
+    #[arg(long)]
+    pub(crate) fingerprints: bool,
+    /// Wait for more at the durable tail, until interrupted or the limit is reached
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+/// Where a read begins; at the start of the feed or stream by default.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct StartArgs {
+    /// Begin at this sequence
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) from: Option<u64>,
+    /// Begin at this time: RFC 3339, milliseconds since 1970, or how long ago (5m, 2h, 1d)
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) since: Option<u64>,
+    /// Begin at the first record of this commit
+    #[arg(long, value_name = "N")]
+    pub(crate) commit: Option<u64>,
+    /// Begin this many records before the end
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<u64>,
+}
+
+/// `streams` and `commits`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Name of the feed
+    pub(crate) feed: String,
+    /// Begin at this number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+}
+
+/// `producers`.
+#[derive(Debug, Args)]
+pub(crate) struct ProducersArgs {
+    /// Name of the feed
+    pub(crate) feed: String,
+    /// Only this producer
+    #[arg(long, value_name = "ID")]
+    pub(crate) producer: Option<OsString>,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+}
+
+/// `seal`.
+#[derive(Debug, Args)]
+pub(crate) struct SealArgs {
+    /// Name of the feed
+    pub(crate) feed: String,
+    /// Message of the commit
+    #[arg(
+        long,
+        short,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    pub(crate) message: String,
+    /// Seal only if this is the writer epoch
+    #[arg(long, value_name = "EPOCH")]
+    pub(crate) fencing_token: Option<u64>,
+}
+
+/// What an operator can do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminVerb {
+    /// Seal an unsealed stream as it stands; a writer that comes back is fenced
+    Resume(SettleArgs),
+    /// Discard an unsealed stream: its range becomes a recorded gap
+    Discard(SettleArgs),
+    /// Finish publication that was interrupted
+    Repair {
+        /// Name of the feed
+        feed: String,
+    },
+}
+
+/// `admin resume` and `admin discard`.
+#[derive(Debug, Args)]
+pub(crate) struct SettleArgs {
+    /// Name of the feed
+    pub(crate) feed: String,
+    /// Which stream [default: the oldest unsealed one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) stream: Option<u64>,
+    /// Message of the commit
+    #[arg(
+        long,
+        short,
+        value_name = "TEXT",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    pub(crate) message: String,
+}
+
+/// A command line that ends the command before it began: help, version, or a usage error.
+#[derive(Debug)]
+pub(crate) enum Early {
+    /// Text that was asked for.
+    Shown(clap::Error),
+    /// A usage error.
+    Wrong(CliError, bool),
+}
+
+impl Early {
+    /// Prints it, and gives the status.
+    pub(crate) fn finish(self) -> ExitCode {
+        match self {
+            Self::Shown(text) => match text.print() {
+                Ok(()) => Exit::Ok.into(),
+                Err(error) => CliError::stdout(&error).report(false),
+            },
+            Self::Wrong(error, json) => error.report(json),
+        }
+    }
+}
+
+/// Takes a command line apart.
+pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, Early> {
+    let line: Vec<OsString> = line.into_iter().collect();
+    let json = line.iter().any(|word| word == "--json");
+    let early = |error: clap::Error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Early::Shown(error),
+        _ => Early::Wrong(CliError::usage(usage_line(&error)), json),
+    };
+    let matches = Cli::command().try_get_matches_from(&line).map_err(early)?;
+    let mut cli = Cli::from_arg_matches(&matches).map_err(early)?;
+    if let Verb::Append(args) = &mut cli.verb {
+        let matches = matches.subcommand_matches("append");
+        args.records
+            .note_order(matches.unwrap_or(&ArgMatches::default()));
+    }
+    Ok(cli)
+}
+
+/// What clap says, without its usage block, in one line.
+fn usage_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        || error.kind() == ErrorKind::MissingSubcommand
+    {
+        return "a verb is missing; see `sealog --help`".to_owned();
+    }
+    let text = error.render().to_string();
+    let text = text.split("\n\nUsage:").next().unwrap_or(&text);
+    let text = text
+        .split("\n\nFor more information")
+        .next()
+        .unwrap_or(text);
+    let text = one_line(text.trim_start_matches("error: "));
+    format!("{text}; see `sealog --help`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn parsed(line: &str) -> Result<Cli, Early> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn globals_before_and_after_the_verb_are_the_same() {
+        for line in [
+            "sealog --data-dir d --json --edge commits orders",
+            "sealog commits orders --data-dir d --json --edge",
+            "sealog --json commits --edge orders --data-dir=d",
+        ] {
+            let globals = parsed(line).unwrap().globals;
+            assert_eq!(globals.data_dir.as_deref(), Some("d".as_ref()), "{line}");
+            assert!(globals.json && globals.edge, "{line}");
+        }
+    }
+
+    #[test]
+    fn usage_errors_are_one_line() {
+        for line in [
+            "sealog",
+            "sealog append",
+            "sealog feed",
+            "sealog frobnicate",
+            "sealog read f --from 1 --tail 2",
+            "sealog read f --since soon",
+            "sealog append f --value x --producer p",
+            "sealog append f --value x --match-seq last",
+            "sealog append f --message m --no-seal --value x",
+        ] {
+            let Early::Wrong(error, _) = parsed(line).unwrap_err() else {
+                panic!("{line} shows text");
+            };
+            assert_eq!(error.exit, Exit::Usage, "{line}");
+            assert!(!error.message.contains('\n'), "{line}: {}", error.message);
+            assert!(error.message.contains("see `sealog --help`"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Config: from profile, file and options to the engine's configuration. Reference: `docs/cli.md`.
+//!
+//! **Invariants**
+//! - Options win over the file, the file over the profile.
+//! - A key that is not in [`KEYS`] is an error that names it, and so is a value of the wrong kind.
+//!
+//! **Not here**: whether the numbers fit each other (the engine proves that).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sealog_engine::EngineConfig;
+use toml::{Table, Value};
+
+use super::args::Globals;
+use super::exit::CliError;
+
+/// Where data lives when nobody says.
+const DATA_DIR_DEFAULT: &str = "./sealog-data";
+/// A configuration file is small; a larger file is some other file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+type Set = fn(&mut EngineConfig, &Value) -> Result<(), String>;
+
+/// Every key of the file.
+const KEYS: &[(&str, Set)] = &[
+    ("data_dir", |c, v| path(v).map(|p| c.data_dir = p)),
+    ("bucket_dir", |c, v| path(v).map(|p| c.bucket_dir = Some(p))),
+    ("logs", |c, v| number(v).map(|n| c.logs = n)),
+    ("shards", |c, v| number(v).map(|n| c.shards = n)),
+    ("pin", |c, v| boolean(v).map(|b| c.pin = b)),
+    ("pack_bytes", |c, v| size(v).map(|n| c.pack_bytes = n)),
+    ("inflight_bytes_max", |c, v| {
+        size(v).map(|n| c.inflight_bytes_max = n)
+    }),
+    ("feeds_max", |c, v| number(v).map(|n| c.feeds_max = n)),
+    ("producers_max", |c, v| {
+        number(v).map(|n| c.producers_max = n)
+    }),
+    ("gc_grace_ms", |c, v| millis(v).map(|d| c.gc_grace = d)),
+    ("wal.segment_bytes", |c, v| {
+        size(v).map(|n| c.wal.segment_bytes = n)
+    }),
+    ("wal.flush_bytes", |c, v| {
+        size(v).map(|n| c.wal.flush_bytes = n)
+    }),
+    ("wal.flush_interval_ms", |c, v| {
+        millis(v).map(|d| c.wal.flush_interval = d)
+    }),
+    ("wal.disk_bytes_max", |c, v| {
+        size(v).map(|n| c.wal.disk_bytes_max = n)
+    }),
+    ("wal.lane_start_bytes", |c, v| {
+        size(v).map(|n| c.wal.lane_start_bytes = n)
+    }),
+    ("wal.checkpoint_bytes", |c, v| {
+        size(v).map(|n| c.wal.checkpoint_bytes = n)
+    }),
+    ("wal.cache_bytes", |c, v| {
+        size(v).map(|n| c.wal.cache_bytes = n)
+    }),
+    ("wal.full_wait_ms", |c, v| {
+        millis(v).map(|d| c.wal.full_wait = d)
+    }),
+    ("batch.bytes_max", |c, v| {
+        size(v).map(|n| c.frame.batch_bytes_max = n)
+    }),
+    ("batch.records_max", |c, v| {
+        number(v).map(|n| c.frame.records_max = n)
+    }),
+    ("batch.record_bytes_max", |c, v| {
+        size(v).map(|n| c.frame.record_bytes_max = n)
+    }),
+    ("batch.key_bytes_max", |c, v| {
+        size(v).map(|n| c.frame.key_bytes_max = n)
+    }),
+    ("batch.headers_max", |c, v| {
+        number(v).map(|n| c.frame.headers_max = n)
+    }),
+];
+
+fn path(value: &Value) -> Result<PathBuf, String> {
+    let text = value.as_str().filter(|text| !text.is_empty());
+    text.map(PathBuf::from)
+        .ok_or_else(|| "a path in quotes is needed".to_owned())
+}
+
+fn boolean(value: &Value) -> Result<bool, String> {
+    value
+        .as_bool()
+        .ok_or_else(|| "true or false is needed".to_owned())
+}
+
+fn number<T: TryFrom<i64>>(value: &Value) -> Result<T, String> {
+    let whole = value.as_integer().and_then(|n| T::try_from(n).ok());
+    whole.ok_or_else(|| "a whole number in range is needed".to_owned())
+}
+
+fn millis(value: &Value) -> Result<Duration, String> {
+    number(value).map(Duration::from_millis)
+}
+
+/// Bytes: a number, or text such as "64 MiB".
+fn size<T: TryFrom<u64>>(value: &Value) -> Result<T, String> {
+    let bytes = match value {
+        Value::Integer(bytes) => u64::try_from(*bytes).ok(),
+        Value::String(text) => size_of_text(text),
+        _ => None,
+    };
+    let whole = bytes.and_then(|bytes| T::try_from(bytes).ok());
+    whole.ok_or_else(|| "bytes are needed: 67108864, or \"64 MiB\"".to_owned())
+}
+
+fn size_of_text(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = text.split_at(digits);
+    let shift = match unit.trim() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    count.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// The configuration that the global options ask for.
+pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
+    let mut config = match globals.edge {
+        true => EngineConfig::edge(DATA_DIR_DEFAULT),
+        false => EngineConfig::new(DATA_DIR_DEFAULT),
+    };
+    if let Some(file) = &globals.config {
+        let text = read_file(file)?;
+        apply(&mut config, &text).map_err(|error| {
+            CliError::usage(format!("configuration {}: {error}", file.display()))
+        })?;
+    }
+    if let Some(dir) = &globals.data_dir {
+        config.data_dir.clone_from(dir);
+    }
+    if let Some(dir) = &globals.bucket_dir {
+        config.bucket_dir = Some(dir.clone());
+    }
+    Ok(config)
+}
+
+fn read_file(path: &Path) -> Result<String, CliError> {
+    let file = super::lines::open_file(path)?;
+    let mut text = String::new();
+    let reading = |error| CliError::io(&format!("reading {}", path.display()), &error);
+    let bytes = file.metadata().map_err(reading)?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err(CliError::usage(format!(
+            "configuration {} of {bytes} bytes, over the limit of {FILE_BYTES_MAX}",
+            path.display()
+        )));
+    }
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, FILE_BYTES_MAX), &mut text)
+        .map_err(reading)?;
+    Ok(text)
+}
+
+fn apply(config: &mut EngineConfig, text: &str) -> Result<(), String> {
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        format!("line {line}: {}", error.message())
+    })?;
+    apply_table(config, "", &table)
+}
+
+fn apply_table(config: &mut EngineConfig, prefix: &str, table: &Table) -> Result<(), String> {
+    for (name, value) in table {
+        let key = format!("{prefix}{name}");
+        let inner = format!("{key}.");
+        if let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == key) {
+            set(config, value).map_err(|rule| format!("{key} = {value}: {rule}"))?;
+        } else if let (Value::Table(table), true) = (
+            value,
+            KEYS.iter().any(|(known, _)| known.starts_with(&inner)),
+        ) {
+            apply_table(config, &inner, table)?;
+        } else {
+            return Err(format!("unknown key {key}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(text: &str) -> Result<EngineConfig, String> {
+        let mut config = EngineConfig::new("d");
+        apply(&mut config, text).map(|()| config)
+    }
+
+    #[test]
+    fn apply_known_keys_set_their_fields() {
+        let config = applied(
+            "logs = 2\nbucket_dir = \"/b\"\npin = true\ngc_grace_ms = 5\nwal.flush_interval_ms = 7\n\
+             [wal]\nsegment_bytes = \"128 MiB\"\ndisk_bytes_max = 1073741824\n[batch]\nrecords_max = 10\n",
+        );
+        // `wal.x` and `[wal]` in one file is not TOML.
+        assert!(config.is_err());
+        let config = applied(
+            "logs = 2\nbucket_dir = \"/b\"\npin = true\ngc_grace_ms = 5\n\
+             [wal]\nsegment_bytes = \"128 MiB\"\ndisk_bytes_max = 1073741824\n[batch]\nrecords_max = 10\n",
+        )
+        .unwrap();
+        assert_eq!((config.logs, config.pin), (2, true));
+        assert_eq!(config.bucket_dir.as_deref(), Some(Path::new("/b")));
+        assert_eq!(config.gc_grace, Duration::from_millis(5));
+        assert_eq!(config.wal.segment_bytes, 128 << 20);
+        assert_eq!(config.wal.disk_bytes_max, 1 << 30);
+        assert_eq!(config.frame.records_max, 10);
+    }
+
+    #[test]
+    fn apply_wrong_files_name_the_key() {
+        for (text, refusal) in [
+            ("log = 2", "unknown key log"),
+            ("[wal]\nsegment_byte = 1", "unknown key wal.segment_byte"),
+            ("wal.x.y = 1", "unknown key wal.x"),
+            ("[cache]\nx = 1", "unknown key cache"),
+            ("wal = 3", "unknown key wal"),
+            (
+                "logs = 70000",
+                "logs = 70000: a whole number in range is needed",
+            ),
+            ("logs = -1", "logs = -1: a whole number in range is needed"),
+            ("pin = 1", "pin = 1: true or false is needed"),
+            (
+                "pack_bytes = \"64 MB\"",
+                "pack_bytes = \"64 MB\": bytes are needed: 67108864, or \"64 MiB\"",
+            ),
+        ] {
+            assert_eq!(applied(text), Err(refusal.to_owned()), "{text}");
+        }
+        let broken = applied("logs = 2\npin = = 3").unwrap_err();
+        assert!(broken.starts_with("line 2: "), "{broken}");
+    }
+
+    #[test]
+    fn keys_all_take_a_value_of_their_kind() {
+        for (key, _) in KEYS {
+            let value = match *key {
+                "data_dir" | "bucket_dir" => "\"x\"",
+                "pin" => "true",
+                _ => "1",
+            };
+            assert!(applied(&format!("{key} = {value}")).is_ok(), "{key}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Tests of exit: every engine error has a status.
+
+use std::process::ExitCode;
+
+use sealog_engine::Error;
+use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
+
+use super::*;
+
+/// One of each variant, and what it must come to.
+fn table() -> Vec<(Error, Exit)> {
+    let feed = || "f".to_owned();
+    vec![
+        (Error::FeedNotFound { feed: feed() }, Exit::NotFound),
+        (Error::FeedExists { feed: feed() }, Exit::Refused),
+        (
+            Error::FeedName {
+                bytes: 0,
+                rule: "at least 1 byte",
+            },
+            Exit::Usage,
+        ),
+        (Error::FeedsFull { limit: 1 }, Exit::Refused),
+        (
+            Error::Fenced {
+                token: Epoch(1),
+                current: Epoch(2),
+            },
+            Exit::Refused,
+        ),
+        (Error::TokenRequired { feed: feed() }, Exit::Refused),
+        (
+            Error::SequenceMismatch {
+                expected: None,
+                actual: Some(1),
+            },
+            Exit::Refused,
+        ),
+        (
+            Error::ProducerFenced {
+                epoch: 1,
+                current: 2,
+            },
+            Exit::Refused,
+        ),
+        (
+            Error::ProducerEpochStart {
+                epoch: 1,
+                sequence: 2,
+            },
+            Exit::Refused,
+        ),
+        (
+            Error::ProducerGap {
+                expected: 1,
+                received: 2,
+            },
+            Exit::Refused,
+        ),
+        (Error::ProducersFull { limit: 1 }, Exit::Refused),
+        (Error::KeysNotAllowed { feed: feed() }, Exit::Refused),
+        (Error::NoOpenStream { feed: feed() }, Exit::Refused),
+        (
+            Error::StreamNotFound {
+                feed: feed(),
+                stream: StreamId(1),
+            },
+            Exit::NotFound,
+        ),
+        (
+            Error::AbandonedStream {
+                feed: feed(),
+                stream: StreamId(1),
+            },
+            Exit::Refused,
+        ),
+        (
+            Error::CommitNotFound {
+                feed: feed(),
+                commit: CommitNumber(1),
+            },
+            Exit::NotFound,
+        ),
+        (
+            Error::OverLimit {
+                what: "record",
+                value: 2,
+                limit: 1,
+            },
+            Exit::Refused,
+        ),
+        (Error::Batch(feed()), Exit::Refused),
+        (Error::Invalid(feed()), Exit::Usage),
+        (Error::Config(feed()), Exit::Usage),
+        (Error::StorageFull { detail: feed() }, Exit::StorageFull),
+        (
+            Error::Poisoned {
+                log: 0,
+                reason: feed(),
+            },
+            Exit::Failure,
+        ),
+        (Error::Closed, Exit::Failure),
+        (
+            Error::Corrupt {
+                file: feed(),
+                offset: 0,
+                detail: feed(),
+            },
+            Exit::Corrupt,
+        ),
+        (
+            Error::NewerFormat {
+                file: feed(),
+                detail: feed(),
+            },
+            Exit::Unusable,
+        ),
+        (Error::Bucket(feed()), Exit::Failure),
+        (
+            Error::Io {
+                op: "read",
+                path: feed(),
+                detail: feed(),
+            },
+            Exit::Failure,
+        ),
+        (Error::Unusable(feed()), Exit::Unusable),
+    ]
+}
+
+/// Names of the variants in the engine's source: the enum is non-exhaustive, so the compiler can't help.
+fn variants_in_source() -> Vec<String> {
+    let source = include_str!("../../../../engine/src/error.rs");
+    let body = source.split("pub enum Error {").nth(1).unwrap();
+    let body = body.split("\n}").next().unwrap();
+    let names = body.lines().filter_map(|line| {
+        let name: String = line
+            .strip_prefix("    ")?
+            .chars()
+            .take_while(|c| c.is_alphanumeric())
+            .collect();
+        name.starts_with(char::is_uppercase).then_some(name)
+    });
+    names.collect()
+}
+
+#[test]
+fn exhaustive_every_variant_has_its_status_and_name() {
+    let table = table();
+    let mut named: Vec<String> = Vec::new();
+    for (error, exit) in &table {
+        let (mapped, name) = classify(error);
+        assert_eq!(mapped, *exit, "{error:?}");
+        assert!(
+            format!("{error:?}").starts_with(name),
+            "{error:?} is called {name}"
+        );
+        named.push(name.to_owned());
+    }
+    let mut source = variants_in_source();
+    assert!(source.len() > 20, "{source:?}");
+    source.sort();
+    named.sort();
+    assert_eq!(
+        named, source,
+        "left: this table; right: engine/src/error.rs"
+    );
+}
+
+#[test]
+fn statuses_are_the_documented_numbers() {
+    let doc = include_str!("../../../docs/cli.md");
+    for (exit, number) in [
+        (Exit::Ok, 0),
+        (Exit::Failure, 1),
+        (Exit::Usage, 2),
+        (Exit::Refused, 3),
+        (Exit::NotFound, 4),
+        (Exit::Corrupt, 5),
+        (Exit::StorageFull, 6),
+        (Exit::Unusable, 7),
+        (Exit::BrokenPipe, 141),
+    ] {
+        assert_eq!(exit as u8, number);
+        assert_eq!(ExitCode::from(exit), ExitCode::from(number));
+        assert!(
+            doc.contains(&format!("| {number} |")),
+            "{number} is not in docs/cli.md"
+        );
+    }
+}
+
+#[test]
+fn messages_become_one_line() {
+    assert_eq!(one_line("a\n  b\t c\n"), "a b c");
+}

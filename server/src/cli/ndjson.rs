@@ -1,0 +1,103 @@
+//! Ndjson: a record as a line of JSON, the schema that `append --ndjson` takes. Reference: `docs/cli.md`.
+//!
+//! **Invariants**
+//! - What `read --format json` prints is taken as it is; `sequence` and `time` are then ignored.
+//! - Any other unknown field is an error that names it.
+//!
+//! **Not here**: the lines (`lines`), printing (`shapes`).
+
+use std::borrow::Cow;
+
+use sealog_frame::{BatchBuilder, Record};
+use serde::Deserialize;
+
+use super::encode;
+use super::exit::CliError;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(borrow)]
+    payload: Option<Cow<'a, str>>,
+    payload_base64: Option<Cow<'a, str>>,
+    key: Option<Cow<'a, str>>,
+    key_base64: Option<Cow<'a, str>>,
+    version: Option<i64>,
+    tombstone: Option<bool>,
+    headers: Option<Vec<Header<'a>>>,
+    timestamp: Option<u64>,
+    fingerprint: Option<Cow<'a, str>>,
+    #[serde(rename = "sequence")]
+    _sequence: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "time")]
+    _time: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    name_base64: Option<Cow<'a, str>>,
+    value: Option<Cow<'a, str>>,
+    value_base64: Option<Cow<'a, str>>,
+}
+
+/// Bytes given as text or as base64, but not as both.
+fn bytes<'a>(
+    field: &str,
+    text: &'a Option<Cow<'_, str>>,
+    base64: &Option<Cow<'_, str>>,
+) -> Result<Option<Cow<'a, [u8]>>, CliError> {
+    match (text, base64) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some(Cow::Borrowed(text.as_bytes()))),
+        (None, Some(text)) => match encode::from_base64(text) {
+            Some(bytes) => Ok(Some(Cow::Owned(bytes))),
+            None => Err(CliError::usage(format!(
+                "{field}_base64 is not padded base64"
+            ))),
+        },
+        (Some(_), Some(_)) => Err(CliError::usage(format!(
+            "{field} and {field}_base64 exclude each other"
+        ))),
+    }
+}
+
+/// Pushes the record of one line; a blank line is none.
+pub(super) fn push(line: &[u8], builder: &mut BatchBuilder) -> Result<(), CliError> {
+    if line.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    let line: Line<'_> = serde_json::from_slice(line)
+        .map_err(|error| CliError::usage(format!("not a record: {error}")))?;
+    let key = bytes("key", &line.key, &line.key_base64)?;
+    let payload = bytes("payload", &line.payload, &line.payload_base64)?;
+    let tombstone = line.tombstone.unwrap_or(false);
+    if payload.is_none() && !tombstone {
+        return Err(CliError::usage("payload (or payload_base64) is missing"));
+    }
+    let mut headers = Vec::new();
+    for header in line.headers.iter().flatten() {
+        let name = bytes("name", &header.name, &header.name_base64)?;
+        let value = bytes("value", &header.value, &header.value_base64)?;
+        headers.push((name.unwrap_or_default(), value.unwrap_or_default()));
+    }
+    let fingerprint = line.fingerprint.as_deref().map(encode::fingerprint);
+    let record = Record {
+        payload: payload.as_deref().unwrap_or_default(),
+        key: key.as_deref(),
+        version: line.version.unwrap_or(0),
+        tombstone,
+        headers: headers
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect(),
+        timestamp_ms: line.timestamp,
+        fingerprint: fingerprint.transpose().map_err(CliError::usage)?,
+    };
+    Ok(builder.push(&record)?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,44 @@
+//! Open: an engine for the length of one verb.
+//!
+//! **Invariants**
+//! - The engine is closed however the verb ends; a failure of the verb counts before one of the close.
+//! - Only verbs that make something make a data directory.
+//!
+//! **Not here**: configuration (`config`).
+
+use futures_lite::future::block_on;
+use sealog_engine::{Engine, EngineConfig, ProductionEnv};
+
+use super::exit::CliError;
+
+/// What verbs call.
+pub(super) type Handle = sealog_engine::Handle<ProductionEnv>;
+
+/// Runs `verb` on the data directory, which is made if `create` says so and it is not there.
+pub(super) fn with_engine<F: Future<Output = Result<(), CliError>>>(
+    mut config: EngineConfig,
+    create: bool,
+    verb: impl FnOnce(Handle) -> F,
+) -> Result<(), CliError> {
+    if !create {
+        check_exists(&config)?;
+    }
+    config.create = create;
+    let engine = Engine::open(config)?;
+    let done = block_on(verb(engine.handle().clone()));
+    let closed = block_on(engine.close());
+    done.and(closed.map_err(CliError::from))
+}
+
+/// A data directory that is not there is "not found", with what to do about it.
+pub(super) fn check_exists(config: &EngineConfig) -> Result<(), CliError> {
+    let dir = &config.data_dir;
+    if dir.exists() {
+        return Ok(());
+    }
+    let text = format!(
+        "data directory {} does not exist: name it with --data-dir, or make it with `sealog append`",
+        dir.display()
+    );
+    Err(CliError::not_found("DataDirNotFound", text))
+}

@@ -1,0 +1,46 @@
+//! Progress: a bar on standard error for long work, when it is a terminal.
+//!
+//! **Invariants**
+//! - Nothing is drawn when standard error is no terminal, and nothing stays behind on it.
+//!
+//! **Not here**: what is counted.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar, or nothing.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Counts records; how many there will be is not known.
+    pub(super) fn records() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{spinner} {human_pos} records, {per_sec}, {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(bar)
+    }
+
+    /// Draws nothing.
+    pub(super) fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    /// So many more records; `bytes` of the input so far.
+    pub(super) fn add(&self, records: u64, bytes: u64) {
+        self.0.inc(records);
+        if !self.0.is_hidden() {
+            self.0
+                .set_message(format!("{}", indicatif::HumanBytes(bytes)));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
