@@ -29,6 +29,7 @@ mod recovery;
 mod reserve;
 mod shard;
 mod sync;
+mod verify;
 pub mod wal;
 
 pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, Ticket};
@@ -38,3 +39,4 @@ pub use limits::{EngineConfig, WalConfig};
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{FeedInfo, LogService, ProducerInfo, StreamInfo, StreamPhase};
+pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

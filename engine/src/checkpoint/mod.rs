@@ -57,11 +57,11 @@ pub(crate) struct Loaded<E: Env> {
     pub(crate) retain_from: u64,
 }
 
-fn root_name(number: u64) -> String {
+pub(crate) fn root_name(number: u64) -> String {
     format!("root-{number:016x}")
 }
 
-fn chunk_name(chunk: u64, generation: u64) -> String {
+pub(crate) fn chunk_name(chunk: u64, generation: u64) -> String {
     format!("chunk-{chunk:014x}-{generation:016x}")
 }
 
@@ -124,6 +124,7 @@ impl<E: Env> Checkpoints<E> {
         let durable_end = roots.iter().map(|root| root.durable_end).max().unwrap_or(0);
         let retain_from = roots.iter().map(|root| root.retain_from).min().unwrap_or(0);
         let incarnation = roots.iter().map(|root| root.incarnation).max().unwrap_or(0);
+        let retain_from = roots.iter().map(|root| root.retain_from).min().unwrap_or(0);
         for root in &roots {
             match load_chunks(&env, &dir, root, geometry).await {
                 Ok(feeds) => {
@@ -327,7 +328,21 @@ pub(crate) fn root_number(name: &str) -> Option<u64> {
     u64::from_str_radix(name.strip_prefix("root-")?, 16).ok()
 }
 
-async fn read_root<E: Env>(env: &E, dir: &Path, number: u64, log: LogId) -> Result<Root> {
+/// Chunk and generation in a chunk's file name.
+pub(crate) fn chunk_of_name(name: &str) -> Option<(u64, u64)> {
+    let (chunk, generation) = name.strip_prefix("chunk-")?.split_once('-')?;
+    Some((
+        u64::from_str_radix(chunk, 16).ok()?,
+        u64::from_str_radix(generation, 16).ok()?,
+    ))
+}
+
+pub(crate) async fn read_root<E: Env>(
+    env: &E,
+    dir: &Path,
+    number: u64,
+    log: LogId,
+) -> Result<Root> {
     let path = dir.join(root_name(number));
     let bytes = read_whole(env.disk(), &path, FILE_BYTES_MAX).await?;
     let bytes = bytes.ok_or_else(|| Error::corrupt(path.display(), 0, "root is gone"))?;
@@ -353,7 +368,7 @@ async fn load_chunks<E: Env>(
         let bytes = bytes.ok_or_else(|| Error::corrupt(path.display(), 0, "chunk is gone"))?;
         let decode = |error: DecodeError| Error::decode(path.display(), 0, error);
         let body = root::decode_chunk(&bytes, chunk.chunk, chunk.generation).map_err(decode)?;
-        feeds.decode_chunk(body).map_err(decode)?;
+        feeds.decode_chunk(chunk.chunk, body).map_err(decode)?;
     }
     Ok(feeds)
 }

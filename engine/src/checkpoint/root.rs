@@ -137,12 +137,13 @@ impl Root {
         )?);
         let (log, number, incarnation, durable_end) =
             (LogId(r.u64()?), r.u64()?, r.u64()?, r.u64()?);
-        let (predecessor, _reserved) = (r.u32()?, r.u32()?);
+        let (predecessor, mut reserved) = (r.u32()?, r.u32()?);
         let (replay_from, retain_from, next_counter) = (r.u64()?, r.u64()?, r.u64()?);
         let mut chunks = Vec::new();
         for _ in 0..r.u64()? {
             let (chunk, generation, as_of_offset) = (r.u64()?, r.u64()?, r.u64()?);
-            let (as_of_index, _reserved) = (r.u32()?, r.u32()?);
+            let as_of_index = r.u32()?;
+            reserved |= r.u32()?;
             chunks.push(ChunkRef {
                 chunk,
                 generation,
@@ -151,6 +152,18 @@ impl Root {
             });
         }
         r.finish()?;
+        if reserved != 0 {
+            return Err(DecodeError::Invalid {
+                field: "reserved",
+                value: u64::from(reserved),
+            });
+        }
+        if !chunks.is_sorted_by(|a: &ChunkRef, b| a.chunk < b.chunk) {
+            return Err(DecodeError::Invalid {
+                field: "chunk order",
+                value: chunks.len() as u64,
+            });
+        }
         if retain_from > replay_from {
             return Err(DecodeError::Invalid {
                 field: "retain_from",

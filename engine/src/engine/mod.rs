@@ -9,6 +9,7 @@
 
 mod handle;
 mod local;
+pub(crate) mod offline;
 mod session;
 
 pub use handle::Handle;
@@ -211,15 +212,7 @@ async fn start_logs(
         }
         let mut config = plan.config.clone();
         config.wal.segment_bytes = marker.segment_bytes;
-        let place = LogPlace {
-            data_dir: config.data_dir.clone(),
-            log: *log,
-            wal: config.wal.clone(),
-            group_bytes_max: usize::try_from(marker.group_bytes_max)
-                .unwrap_or(usize::MAX)
-                .max(config.group_bytes_max()),
-            accept_loss: false,
-        };
+        let place = LogPlace::new(&config, marker, *log);
         let inbox = {
             let mut inboxes = plan.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
             inboxes.get_mut(index).and_then(Option::take)

@@ -35,25 +35,29 @@ impl Feeds {
         w.0
     }
 
-    /// Adds what [`Feeds::encode_chunk`] wrote.
+    /// Adds what [`Feeds::encode_chunk`] wrote of `chunk`.
     ///
     /// # Errors
     /// [`DecodeError`] naming what is wrong; the state may be half changed then.
-    pub fn decode_chunk(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+    pub fn decode_chunk(&mut self, chunk: u64, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut r = Reader(bytes);
+        let (first, last) = Self::ids_of(chunk);
+        let mut next = first.0;
         for _ in 0..r.u64()? {
-            self.insert(Feed::decode(&mut r)?);
+            let feed = Feed::decode(&mut r)?;
+            next = in_order(feed.id, next, last)?;
+            if self.named(&feed.name).is_some() || self.get(feed.id).is_some() {
+                return Err(invalid("feed name twice", feed.id.0));
+            }
+            self.insert(feed);
         }
+        let mut next = first.0;
         for _ in 0..r.u64()? {
             let id = FeedId(r.u64()?);
+            next = in_order(id, next, last)?;
             let time_ms = r.u64()?;
-            self.doomed.insert(
-                id,
-                Doomed {
-                    time_ms,
-                    name: text(&mut r)?.into(),
-                },
-            );
+            let name = text(&mut r)?.into();
+            self.doomed.insert(id, Doomed { time_ms, name });
         }
         r.finish()
     }
@@ -62,7 +66,7 @@ impl Feeds {
         use crate::limits::CHUNK_FEEDS;
         let (log, index) = (chunk >> 40, chunk & ((1 << 40) - 1));
         let first = (log << 48) | (index * CHUNK_FEEDS);
-        (FeedId(first), FeedId(first + CHUNK_FEEDS - 1))
+        (FeedId(first), FeedId(first | (CHUNK_FEEDS - 1)))
     }
 
     /// Counter of the next feed id, kept in the checkpoint's root.
@@ -74,6 +78,18 @@ impl Feeds {
     pub(crate) fn set_next_counter(&mut self, counter: u64) {
         self.next_counter = self.next_counter.max(counter);
     }
+}
+
+fn invalid(field: &'static str, value: u64) -> DecodeError {
+    DecodeError::Invalid { field, value }
+}
+
+/// Checks that a feed id is not below `next` and belongs to the chunk; the least id after it.
+fn in_order(id: FeedId, next: u64, last: FeedId) -> Result<u64, DecodeError> {
+    if id.0 < next || id > last {
+        return Err(invalid("feed id", id.0));
+    }
+    id.0.checked_add(1).ok_or(invalid("feed id", id.0))
 }
 
 impl Feed {
@@ -131,8 +147,14 @@ impl Feed {
             needed_cached: None,
         };
         for _ in 0..r.u64()? {
+            let stream = Stream::decode(r)?;
+            let before = feed.streams.last();
+            let fits = before.is_none_or(|b| b.id < stream.id && b.end <= stream.first);
+            if !fits || stream.end < stream.first {
+                return Err(invalid("stream order", stream.id.0));
+            }
             feed.streams.reserve_exact(1);
-            feed.streams.push(Stream::decode(r)?);
+            feed.streams.push(stream);
         }
         let producers = Producers::decode(r)?;
         feed.producers = (!producers.is_empty()).then(|| Box::new(producers));

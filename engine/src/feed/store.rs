@@ -87,6 +87,11 @@ impl Feeds {
             .filter_map(|(_, id)| self.get(*id))
     }
 
+    /// All feeds, in id order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Feed> {
+        self.by_id.values().map(|feed| &**feed)
+    }
+
     /// Deleted feeds whose objects are still there.
     pub fn doomed(&self) -> impl Iterator<Item = (FeedId, &Doomed)> {
         self.doomed.iter().map(|(id, doomed)| (*id, doomed))

@@ -24,10 +24,26 @@ use crate::shard::LogService;
 const READ_BYTES: usize = 256 << 10;
 
 /// The key run of one pack, read block by block.
-struct Run {
+pub(crate) struct Run {
     path: String,
     range: Range<u64>,
     buffered: Vec<u8>,
+}
+
+impl Run {
+    /// The run in `range` of the pack at `path`.
+    pub(crate) fn new(path: String, range: Range<u64>) -> Self {
+        Self {
+            path,
+            range,
+            buffered: Vec::new(),
+        }
+    }
+
+    /// Where in the pack the next block begins.
+    fn position(&self) -> u64 {
+        self.range.start - self.buffered.len() as u64
+    }
 }
 
 /// Builds the key index of a wholly packed stream.
@@ -45,11 +61,7 @@ pub(super) async fn build<E: Env>(
             Error::corrupt(&path, 0, format!("no section of stream {}", stream.id))
         })?;
         keys_expected += section.key_count;
-        runs.push(Run {
-            path,
-            range: section.keys.clone(),
-            buffered: Vec::new(),
-        });
+        runs.push(Run::new(path, section.keys.clone()));
     }
     let mut merge = KeyMerge::new(runs.len());
     let options = KeyIndexOptions::new(feed, stream.id, keys_expected);
@@ -60,7 +72,7 @@ pub(super) async fn build<E: Env>(
         match merge.step() {
             MergeStep::Entry(entry) => builder.push(&entry).map_err(corrupt)?,
             MergeStep::Need(run) => {
-                let ended = supply(service, &mut merge, run, &mut runs[run]).await?;
+                let ended = supply(service.env.bucket(), &mut merge, run, &mut runs[run]).await?;
                 if ended {
                     merge.end(run);
                 }
@@ -86,8 +98,8 @@ pub(super) async fn build<E: Env>(
 }
 
 /// Gives the merge the next block of `run`; `true` when the run has none left.
-async fn supply<E: Env>(
-    service: &LogService<E>,
+pub(crate) async fn supply<B: Bucket>(
+    bucket: &B,
     merge: &mut KeyMerge,
     number: usize,
     run: &mut Run,
@@ -99,7 +111,8 @@ async fn supply<E: Env>(
         let parsed = KeyBlock::parse(&run.buffered);
         if let Ok((block, rest)) = parsed {
             let taken = run.buffered.len() - rest.len();
-            let corrupt = |error| Error::corrupt(&run.path, run.range.start, error);
+            let at = run.position();
+            let corrupt = |error| Error::corrupt(&run.path, at, error);
             merge.supply(number, &block).map_err(corrupt)?;
             run.buffered.drain(..taken);
             return Ok(false);
@@ -108,15 +121,11 @@ async fn supply<E: Env>(
             let error = parsed
                 .err()
                 .map_or_else(String::new, |error| error.to_string());
-            return Err(Error::corrupt(&run.path, run.range.start, error));
+            return Err(Error::corrupt(&run.path, run.position(), error));
         }
         let left = usize::try_from(run.range.end - run.range.start).unwrap_or(usize::MAX);
         let want = left.min(READ_BYTES);
-        let bytes = service
-            .env
-            .bucket()
-            .get_range(&run.path, run.range.start, want)
-            .await?;
+        let bytes = bucket.get_range(&run.path, run.range.start, want).await?;
         if bytes.is_empty() {
             return Err(Error::corrupt(
                 &run.path,

@@ -16,9 +16,9 @@
 //!
 //! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
 
-mod keys;
+pub(crate) mod keys;
 mod packer;
-mod publish;
+pub(crate) mod publish;
 mod sweep;
 
 use std::cell::{Cell, RefCell};

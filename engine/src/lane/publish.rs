@@ -45,24 +45,42 @@ pub(super) async fn publish_next<E: Env>(
 
 fn sealed_of(feed: &Feed) -> Option<Sealed> {
     let stream = feed.streams.first().filter(|stream| stream.is_sealed())?;
-    let options_json = serde_json::json!({
-        "format": 1,
-        "name": &*feed.name,
-        "feed_id": feed.id.0,
-        "keys": feed.options.keys,
-        "exclusive": feed.options.exclusive,
-        "created_ms": feed.created_ms,
-    });
     Some(Sealed {
         name: feed.name.clone(),
         feed: feed.id,
         keyed: feed.options.keys,
-        options_json: format!("{options_json}\n"),
+        options_json: feed_json(feed),
         epoch: stream.epoch,
         parent: feed.head.digest,
         published: feed.head.commits,
         stream: stream.clone(),
     })
+}
+
+/// The content of a feed's feed.json. Fields are in alphabetical order, so that the bytes are the
+/// same however the JSON library keeps its maps.
+pub(crate) fn feed_json(feed: &Feed) -> String {
+    let json = serde_json::json!({
+        "created_ms": feed.created_ms,
+        "exclusive": feed.options.exclusive,
+        "feed_id": feed.id.0,
+        "format": 1,
+        "keys": feed.options.keys,
+        "name": &*feed.name,
+    });
+    format!("{json}\n")
+}
+
+/// The commit that a sealed stream of `feed` becomes, as the state stands.
+pub(crate) fn next_commit(feed: &Feed) -> Option<Commit> {
+    let sealed = sealed_of(feed)?;
+    let manifest = sealed.stream.manifest;
+    let discarded = seal_kind(&sealed.stream) == CommitKind::Discarded;
+    if manifest.is_none() && !discarded {
+        return None;
+    }
+    let manifest = manifest.unwrap_or_default();
+    Some(commit_of(&sealed, &sealed.stream, manifest))
 }
 
 async fn publish<E: Env>(

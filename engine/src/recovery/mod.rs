@@ -21,11 +21,12 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::{Checkpoints, Loaded, checkpoint_dir};
+use crate::datadir::Marker;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::Feeds;
 use crate::ids::{FeedId, LogId};
-use crate::limits::WalConfig;
+use crate::limits::{EngineConfig, WalConfig};
 use crate::wal::entry::EntryRef;
 use crate::wal::group::{FLAG_CLEAN, GroupHeader};
 use crate::wal::log::{Position, Wal};
@@ -45,6 +46,21 @@ pub(crate) struct LogPlace {
 }
 
 impl LogPlace {
+    /// The place of `log` in the directory that `config` and `marker` describe.
+    pub(crate) fn new(config: &EngineConfig, marker: &Marker, log: LogId) -> Self {
+        let mut wal = config.wal.clone();
+        wal.segment_bytes = marker.segment_bytes;
+        Self {
+            data_dir: config.data_dir.clone(),
+            log,
+            wal,
+            group_bytes_max: usize::try_from(marker.group_bytes_max)
+                .unwrap_or(usize::MAX)
+                .max(config.group_bytes_max()),
+            accept_loss: false,
+        }
+    }
+
     pub(crate) fn wal_dir(&self) -> PathBuf {
         wal_dir(&self.data_dir, self.log)
     }
@@ -119,6 +135,8 @@ pub(crate) async fn recover<E: Env>(env: &E, place: &LogPlace) -> Result<Recover
     let (wal, feeds, mut checkpoints) = settle::start(env, place, examined);
     let feeds = std::cell::RefCell::new(feeds);
     checkpoints.take(&wal, &feeds).await?;
+    let oldest = place.geometry().segment_of(checkpoints.retain_from());
+    wal.space().retire_below(oldest);
     Ok(Recovered {
         wal,
         feeds: feeds.into_inner(),
@@ -256,7 +274,8 @@ async fn verdict<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()>
     if claimed <= end {
         return Ok(());
     }
-    let (path, position) = damaged_place(place, examined).await?;
+    let mut scanner = Scanner::new(found, geometry, place.log);
+    let (path, position) = scanner.damage_at(end, Some(examined.link)).await?;
     let detail = format!("the log is durable to offset {claimed} but no whole group is at {end}");
     Err(Error::corrupt(path.display(), position, detail))
 }
@@ -271,36 +290,10 @@ fn check_presence<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()
     let last = geometry.segment_of(examined.report.end.saturating_sub(1));
     for number in geometry.segment_of(needed)..=last {
         if !examined.found.by_number.contains_key(&number) {
-            let path = place.wal_dir();
-            return Err(Error::corrupt(
-                path.display(),
-                0,
-                format!("segment {number} is missing"),
-            ));
+            let (path, position) = examined.found.place(number, 0);
+            let detail = format!("segment {number} is missing, or its header is damaged");
+            return Err(Error::corrupt(path.display(), position, detail));
         }
     }
     Ok(())
-}
-
-/// Where the group that should follow the end lies: at the end, or at the start of the next segment
-/// when it did not fit.
-async fn damaged_place<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<(PathBuf, u64)> {
-    let geometry = place.geometry();
-    let end = geometry.place(examined.report.end, 1);
-    let number = geometry.segment_of(end);
-    let mut scanner = Scanner::new(&examined.found, geometry, place.log);
-    let here = scanner
-        .header_at(end)
-        .await?
-        .is_some_and(|header| header.offset == end);
-    let next = geometry.first_offset(number + 1);
-    let moved = examined.found.by_number.contains_key(&(number + 1))
-        && !here
-        && scanner.header_at(next).await?.is_none()
-        && scanner.claims_from(next).await?;
-    let at = if moved { next } else { end };
-    Ok((
-        examined.found.path(geometry.segment_of(at)),
-        geometry.position_of(at),
-    ))
 }

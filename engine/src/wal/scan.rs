@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use crate::env::{BLOCK_BYTES, Disk, Env, File};
 use crate::error::{Error, Result};
@@ -28,6 +29,8 @@ pub(crate) struct Found<E: Env> {
     pub(crate) by_number: BTreeMap<u64, SegmentFile<FileOf<E>>>,
     /// Files without a readable header of this log.
     pub(crate) unknown: Vec<SegmentFile<FileOf<E>>>,
+    /// Which of them hold a segment all the same, told by their first group: WAL-8.
+    pub(crate) headless: BTreeMap<u64, Rc<str>>,
     pub(crate) next_slot: u64,
     /// Highest incarnation in any header.
     pub(crate) incarnation: u64,
@@ -49,6 +52,7 @@ pub(crate) async fn find_segments<E: Env>(
         dir: dir.to_owned(),
         by_number: BTreeMap::new(),
         unknown: Vec::new(),
+        headless: BTreeMap::new(),
         next_slot: 0,
         incarnation: 0,
     };
@@ -77,6 +81,10 @@ pub(crate) async fn find_segments<E: Env>(
                 return Err(Error::decode(path.display(), 0, error));
             }
             _ => {
+                let number = headless_number(&segment, &path, log, geometry).await?;
+                found
+                    .headless
+                    .extend(number.map(|number| (number, segment.name.clone())));
                 found.unknown.push(segment);
                 continue;
             }
@@ -96,12 +104,38 @@ pub(crate) async fn find_segments<E: Env>(
     Ok(found)
 }
 
+/// The segment that a file without a header holds, if its first group tells.
+async fn headless_number<F: File>(
+    segment: &SegmentFile<F>,
+    path: &Path,
+    log: LogId,
+    geometry: Geometry,
+) -> Result<Option<u64>> {
+    let head = segment
+        .file
+        .read_at(BLOCK_BYTES as u64, GROUP_HEADER_BYTES)
+        .await
+        .map_err(|e| Error::io("read", path, &e))?;
+    let header = GroupHeader::decode(&head).ok();
+    let header = header.filter(|header| {
+        header.log == log && geometry.position_of(header.offset) == BLOCK_BYTES as u64
+    });
+    Ok(header.map(|header| geometry.segment_of(header.offset)))
+}
+
 impl<E: Env> Found<E> {
     /// Path of the file that holds segment `number`.
     pub(crate) fn path(&self, number: u64) -> PathBuf {
-        match self.by_number.get(&number) {
-            Some(segment) => self.dir.join(&*segment.name),
-            None => self.dir.join(format!("(segment {number})")),
+        self.place(number, 0).0
+    }
+
+    /// The file that holds segment `number`, and where to look in it: at `position`, or at its
+    /// header if that is what is wrong with it.
+    pub(crate) fn place(&self, number: u64, position: u64) -> (PathBuf, u64) {
+        match (self.by_number.get(&number), self.headless.get(&number)) {
+            (Some(segment), _) => (self.dir.join(&*segment.name), position),
+            (None, Some(name)) => (self.dir.join(&**name), 0),
+            (None, None) => (self.dir.join(format!("(segment {number})")), 0),
         }
     }
 }
@@ -224,8 +258,26 @@ pub(crate) async fn claimed_durable_end<E: Env>(
     position: u64,
     offset_min: u64,
 ) -> Result<u64> {
-    let path = found.dir.join(&*segment.name);
     let mut claimed = 0;
+    each_header(found, segment, geometry, log, position, |header| {
+        if header.offset >= offset_min {
+            claimed = claimed.max(header.durable_end);
+        }
+    })
+    .await?;
+    Ok(claimed)
+}
+
+/// Shows `see` every group header of this log in `segment` from `position` on that is in its place.
+pub(crate) async fn each_header<E: Env>(
+    found: &Found<E>,
+    segment: &SegmentFile<FileOf<E>>,
+    geometry: Geometry,
+    log: LogId,
+    position: u64,
+    mut see: impl FnMut(&GroupHeader),
+) -> Result<()> {
+    let path = found.dir.join(&*segment.name);
     let mut at = position;
     while at < geometry.segment_bytes {
         let read = segment.file.read_at(at, CHUNK_BYTES).await;
@@ -235,9 +287,8 @@ pub(crate) async fn claimed_durable_end<E: Env>(
             let Ok(header) = GroupHeader::decode(block) else {
                 continue;
             };
-            let fits = header.log == log && geometry.position_of(header.offset) == here;
-            if fits && header.offset >= offset_min {
-                claimed = claimed.max(header.durable_end);
+            if header.log == log && geometry.position_of(header.offset) == here {
+                see(&header);
             }
         }
         if chunk.len() < CHUNK_BYTES {
@@ -245,20 +296,68 @@ pub(crate) async fn claimed_durable_end<E: Env>(
         }
         at += CHUNK_BYTES as u64;
     }
-    Ok(claimed)
+    Ok(())
 }
 
 impl<E: Env> Scanner<'_, E> {
-    /// Whether a group lies right behind the first blocks of the segment that begins at `first`.
-    pub(crate) async fn claims_from(&mut self, first: u64) -> Result<bool> {
-        let number = self.geometry.segment_of(first);
-        let Some(segment) = self.found.by_number.get(&number).cloned() else {
+    /// Where the group lies that should follow `link` at `at` and does not: there, or at the start
+    /// of the next segment when it did not fit.
+    pub(crate) async fn damage_at(
+        &mut self,
+        at: u64,
+        link: Option<Link>,
+    ) -> Result<(PathBuf, u64)> {
+        let here = self.geometry.place(at, 1);
+        let number = self.geometry.segment_of(here);
+        let position = self.geometry.position_of(here);
+        let stays = match self.header_at(here).await? {
+            Some(header) if header.offset == here => true,
+            _ => self.any_group_from(number, position, here).await?,
+        };
+        if !stays && self.begins_next(number + 1, link).await? {
+            let first = self.geometry.first_offset(number + 1);
+            return Ok(self
+                .found
+                .place(number + 1, self.geometry.position_of(first)));
+        }
+        Ok(self.found.place(number, position))
+    }
+
+    /// Whether segment `number` goes on with what follows `link`, as far as can be told.
+    async fn begins_next(&mut self, number: u64, link: Option<Link>) -> Result<bool> {
+        let first = self.geometry.first_offset(number);
+        if self.found.headless.contains_key(&number) {
+            return Ok(true);
+        }
+        match self.header_at(first).await? {
+            Some(header) if header.offset == first => {
+                Ok(link.is_none_or(|link| header.predecessor == link.crc))
+            }
+            _ => {
+                let position = self.geometry.position_of(first);
+                self.any_group_from(number, position, first).await
+            }
+        }
+    }
+
+    /// Whether a group at or behind log offset `offset` lies in segment `number` from `position` on.
+    async fn any_group_from(&mut self, number: u64, position: u64, offset: u64) -> Result<bool> {
+        let found = self.found;
+        let Some(segment) = found.by_number.get(&number) else {
             return Ok(false);
         };
-        let position = self.geometry.position_of(first);
-        let found = self.found;
-        let claimed =
-            claimed_durable_end(found, &segment, self.geometry, self.log, position, first).await?;
-        Ok(claimed >= first)
+        let mut any = false;
+        each_header(
+            found,
+            segment,
+            self.geometry,
+            self.log,
+            position,
+            |header| {
+                any |= header.offset >= offset;
+            },
+        )
+        .await?;
+        Ok(any)
     }
 }
