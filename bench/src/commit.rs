@@ -2,24 +2,22 @@
 //!
 //! **Invariants**
 //! - The methods take turns in every round, so that a slow minute of the disk hits all of them.
-//! - Bare busy: one task that computes and yields whenever asked to. Engine busy: readers of the
-//!   same shard that never pause.
+//! - Busy: one task on the same executor that computes without end and yields whenever asked to.
 //!
 //! **Not here**: the yardstick (`wal`, `latency`).
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::executor::block_on;
+use futures::channel::oneshot;
+use sealog_engine::EngineConfig;
 use sealog_engine::bucket::FolderBucket;
 use sealog_engine::env::{
     AlignedBuf, CommitMethod, Disk, Env, File, GlommioEnv, ShardHooks, ShardOptions, run_shard,
 };
-use sealog_engine::{Engine, ReadFrom, ReadRequest};
 use serde_json::json;
 
 use crate::Result;
@@ -27,6 +25,7 @@ use crate::latency::one_at_a_time;
 use crate::load::{
     Crew, EngineHandle, Shape, Until, create_feeds, delete_feeds, drive, feed_names, open_sessions,
 };
+use crate::report::progress;
 use crate::report::{Report, Table};
 use crate::stats::{Latencies, median};
 use crate::workdir::{Workdir, idle_lane, prewrite, recycle};
@@ -64,9 +63,6 @@ pub struct Options {
     /// Single appends per engine run.
     #[arg(long, default_value_t = 500)]
     pub count: u64,
-    /// Readers that keep the shard busy.
-    #[arg(long, default_value_t = 2)]
-    pub readers: usize,
     /// Bind the shard to a CPU.
     #[arg(long)]
     pub pin: bool,
@@ -99,7 +95,8 @@ fn bare(workdir: &Workdir, options: &Options, busy: bool, report: &mut Report) -
     }
     let bucket = FolderBucket::open(workdir.path("bucket"))?;
     let mut merged = vec![vec![Latencies::new(); CELLS.len()]; METHODS.len()];
-    for _ in 0..options.rounds {
+    for round in 1..=options.rounds {
+        progress("commit", round, options.rounds);
         for (method, merged) in METHODS.iter().zip(&mut merged) {
             let mut shard = ShardOptions::new(1, hooks());
             shard.pin = options.pin;
@@ -215,7 +212,6 @@ struct EngineCell {
     log_mb_per_s: Vec<f64>,
     load: Option<Latencies>,
     single: Option<Latencies>,
-    reads: u64,
 }
 
 fn engine(workdir: &Workdir, options: &Options, report: &mut Report) -> Result<()> {
@@ -224,7 +220,8 @@ fn engine(workdir: &Workdir, options: &Options, report: &mut Report) -> Result<(
     prewrite(&config, 2 << 30)?;
     let mut cells: Vec<EngineCell> = Vec::new();
     cells.resize_with(METHODS.len() * 2, EngineCell::default);
-    for _ in 0..options.rounds {
+    for round in 1..=options.rounds {
+        progress("commit", round, options.rounds);
         for (index, cell) in cells.iter_mut().enumerate() {
             config.wal.commit_method = METHODS[index / 2];
             engine_round(&config, options, index % 2 == 1, cell)?;
@@ -251,10 +248,9 @@ fn engine(workdir: &Workdir, options: &Options, report: &mut Report) -> Result<(
             format!("{:.0}", median(&cell.log_mb_per_s)),
             latency(&cell.load),
             latency(&cell.single),
-            cell.reads.to_string(),
         ]);
         let data = json!({
-            "log_mb_per_s": cell.log_mb_per_s, "reads": cell.reads,
+            "log_mb_per_s": cell.log_mb_per_s,
             "load": cell.load.as_ref().map(Latencies::json),
             "single": cell.single.as_ref().map(Latencies::json),
         });
@@ -267,7 +263,7 @@ fn engine(workdir: &Workdir, options: &Options, report: &mut Report) -> Result<(
 }
 
 fn engine_round(
-    config: &sealog_engine::EngineConfig,
+    config: &EngineConfig,
     options: &Options,
     busy: bool,
     cell: &mut EngineCell,
@@ -291,54 +287,62 @@ fn engine_round(
         log_bytes_max: 1500 << 20,
     };
     let feeds = feed_names("load", crew.producers);
-    let engine = Engine::open(config.clone())?;
-    let handle = engine.handle();
-    create_feeds(handle, &feeds)?;
-    one_at_a_time(handle, &feeds[1], shape, 50)?;
-    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        if busy {
-            scope.spawn(|| read_hard(handle, &feeds[1], options.readers, &stop, &reads));
-        }
-        let work = || {
-            let alone = one_at_a_time(handle, &feeds[0], single, options.count)?;
-            let sessions = open_sessions(handle, &feeds, crew)?;
-            let run = drive(handle, sessions, crew, shape, until)?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((alone, run))
-        };
-        let worked = work();
-        stop.store(true, Ordering::SeqCst);
-        let (alone, run) = worked?;
+    on_shard(config, options.pin, busy, |handle| {
+        create_feeds(handle, &feeds)?;
+        one_at_a_time(handle, &feeds[0], single, 20)?;
+        let alone = one_at_a_time(handle, &feeds[0], single, options.count)?;
+        let sessions = open_sessions(handle, &feeds, crew)?;
+        let run = drive(handle, sessions, crew, shape, until)?;
+        delete_feeds(handle, &feeds)?;
         cell.log_mb_per_s.push(run.log_mb_per_s());
         cell.load
             .get_or_insert_with(Latencies::new)
             .merge(&run.latencies);
         cell.single.get_or_insert_with(Latencies::new).merge(&alone);
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
-    })?;
-    cell.reads += reads.load(Ordering::SeqCst);
-    delete_feeds(handle, &feeds)?;
-    block_on(engine.close())?;
-    Ok(())
+        Ok(())
+    })
 }
 
-/// Reads the newest records of `feed` over and over.
-fn read_hard(
-    handle: &EngineHandle,
-    feed: &str,
-    readers: usize,
-    stop: &AtomicBool,
-    reads: &AtomicU64,
-) {
-    let reader = || async {
-        while !stop.load(Ordering::Relaxed) {
-            let mut request = ReadRequest::new(feed);
-            request.from = ReadFrom::Tail(4000);
-            if handle.read(request).await.is_err() {
-                return;
-            }
-            reads.fetch_add(1, Ordering::Relaxed);
+/// Runs `work` against an engine on a shard that, if `busy`, has a hog beside it.
+fn on_shard(
+    config: &EngineConfig,
+    pin: bool,
+    busy: bool,
+    work: impl FnOnce(&EngineHandle) -> Result<()>,
+) -> Result<()> {
+    let bucket = FolderBucket::open(config.data_dir.join("bucket"))?;
+    let mut shard = ShardOptions::new(1, hooks());
+    shard.pin = pin;
+    shard.commit_method = config.wal.commit_method;
+    let (give, take) = std::sync::mpsc::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    // `main` must be cloneable, and only ever runs once.
+    let stopped = Arc::new(Mutex::new(Some(stopped)));
+    let config = config.clone();
+    let main = move |_, env: BareEnv| async move {
+        let started = EngineHandle::start_on(&env, &config).await;
+        let handle = started.as_ref().ok().cloned();
+        let _ = give.send(started);
+        let Some(handle) = handle else { return };
+        let hog_stop = Rc::new(Cell::new(false));
+        if busy {
+            env.spawn("hog", hog(env.clone(), hog_stop.clone()));
         }
+        let stopped = stopped.lock().ok().and_then(|mut slot| slot.take());
+        if let Some(stopped) = stopped {
+            let _ = stopped.await;
+        }
+        hog_stop.set(true);
+        let _ = handle.close().await;
     };
-    block_on(futures::future::join_all((0..readers).map(|_| reader())));
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| run_shard(&shard, &bucket, main));
+        let worked = match take.recv() {
+            Ok(handle) => handle.map_err(Into::into).and_then(|handle| work(&handle)),
+            Err(_) => Err("the shard did not start".into()),
+        };
+        let _ = stop.send(());
+        running.join().map_err(|_| "the shard panicked")??;
+        worked
+    })
 }

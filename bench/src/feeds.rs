@@ -22,6 +22,7 @@ use crate::load::{
     Crew, EngineHandle, LoadRun, Shape, Target as Aim, Until, create_feeds, drive, feed_names,
 };
 use crate::process::resident_bytes;
+use crate::report::progress;
 use crate::report::{Report, Table, Target};
 use crate::stats::{median, spread};
 use crate::workdir::{Workdir, idle_lane, prewrite};
@@ -209,7 +210,8 @@ fn bandwidth(dir: &Path, options: &Options, report: &mut Report) -> Result<()> {
         ],
     );
     let (mut ratios, mut rows) = (Vec::new(), Vec::new());
-    for _ in 0..options.pairs {
+    for round in 1..=options.pairs {
+        progress("feeds", round, options.pairs);
         let share = log_bytes / 10 * 8 / (2 * options.pairs as u64);
         let all = spread_run(engine.handle(), &names, shape, options.seconds, share)?;
         let alone = spread_run(engine.handle(), &one, shape, options.seconds, share)?;

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::Result;
 use crate::load::{EngineHandle, Shape, create_feeds};
 use crate::plain::PlainFile;
+use crate::report::progress;
 use crate::report::{Report, Table, Target};
 use crate::stats::{Latencies, median, spread};
 use crate::workdir::{Workdir, idle_lane, prewrite};
@@ -60,7 +61,8 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
         ],
     );
     let (mut ratios, mut rows) = (Vec::new(), Vec::new());
-    for _ in 0..options.pairs {
+    for round in 1..=options.pairs {
+        progress("latency", round, options.pairs);
         let append = appends(&handle, options, options.count)?;
         let plain = plain
             .run(4096, Duration::from_secs(600), options.count)?

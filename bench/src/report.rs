@@ -9,6 +9,11 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+/// Tells whoever watches how far a benchmark is.
+pub fn progress(what: &str, round: usize, rounds: usize) {
+    eprintln!("sealog-bench: {what}, round {round} of {rounds}");
+}
+
 /// A table with a title.
 pub struct Table {
     title: String,

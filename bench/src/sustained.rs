@@ -15,6 +15,7 @@ use crate::Result;
 use crate::load::{Crew, LoadRun, Shape, Until};
 use crate::plain::PlainFile;
 use crate::process::resident_peak_bytes;
+use crate::report::progress;
 use crate::report::{Report, Table, Target};
 use crate::stats::{median, spread};
 use crate::wal::engine_run;
@@ -97,7 +98,8 @@ fn shape_pairs(
     );
     let (mut same_ratios, mut mib_ratios, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     let time = Duration::from_secs(5);
-    for _ in 0..options.pairs {
+    for round in 1..=options.pairs {
+        progress("sustained", round, options.pairs);
         let engine = engine_budgets(workdir, options, shape)?;
         let same = plain.run(engine.median_group as usize, time, u64::MAX)?;
         let mib = plain.run(1 << 20, time, u64::MAX)?;

@@ -18,6 +18,7 @@ use crate::load::{
     Crew, LoadRun, Shape, Until, create_feeds, delete_feeds, drive, feed_names, open_sessions,
 };
 use crate::plain::{PlainFile, PlainRun};
+use crate::report::progress;
 use crate::report::{Report, Table, Target};
 use crate::stats::{median, spread};
 use crate::workdir::{Workdir, idle_lane, prewrite, recycle};
@@ -89,7 +90,8 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
             record_bytes: *record_bytes,
         };
         let mut pairs = Vec::new();
-        for _ in 0..options.pairs {
+        for round in 1..=options.pairs {
+            progress("wal", round, options.pairs);
             pairs.push(pair(&workdir, &config, options, shape, &mut plain)?);
         }
         tell(&mut report, shape, &pairs);

@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use common::image::{self, GroupAt};
-use common::{Dice, assert_holds, close, open, payload, put, read, scale, scratch, small};
+use common::{Dice, assert_holds, close, open, payload, put, quick, read, scale, small};
 use futures_lite::future::block_on;
 use sealog_engine::{Engine, EngineConfig, Error, FeedOptions, ReadFrom, ReadRequest};
 use tempfile::TempDir;
@@ -29,7 +29,7 @@ struct Store {
 
 /// At least `per_segment` commits in each of three full segments, and some in a fourth.
 fn four_segments(len: usize, per_segment: usize) -> Store {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(log_only(dir.path()));
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
     let mut payloads = Vec::new();
@@ -171,7 +171,7 @@ fn case_d03_flipped_bit_behind_the_checkpoint_harms_its_record_alone() {
 
 /// A feed with three published commits, each of one or more packs, and some records in the log.
 fn published() -> Store {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(small(dir.path()));
     let keyed = FeedOptions {
         keys: true,

@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::image::{self, GroupAt};
-use common::{assert_holds, close, open, payload, put, read, scratch, small};
+use common::{assert_holds, close, open, payload, put, quick, read, small};
 use futures_lite::future::block_on;
 use sealog_engine::{Engine, Error, FeedOptions, ReadRequest};
 use sha2::{Digest, Sha256};
@@ -21,7 +21,7 @@ struct Store {
 
 /// One published commit, then records that are only in the log; killed, so that they are replayed.
 fn store() -> Store {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(small(dir.path()));
     let keyed = FeedOptions {
         keys: true,

@@ -12,7 +12,7 @@ use common::image::{self, GroupAt};
 use common::{
     Dice, assert_holds, batch, child, close, open, payload, produced, put, read_all, scale,
 };
-use common::{scratch, seccomp, small};
+use common::{quick, seccomp, small};
 use futures_lite::future::block_on;
 use sealog_engine::ids::{CommitNumber, StreamId};
 use sealog_engine::wal::entry::Entries;
@@ -107,7 +107,7 @@ fn sequences(group: &GroupAt) -> Vec<u64> {
 fn case_d07_sync_that_fails_once_acknowledges_nothing_more() {
     let mut poisoned = 0;
     for nth in (1..=20).step_by(scale(3, 1)) {
-        let dir = scratch();
+        let dir = quick();
         let said = child::run("failing sync", format!("{nth}:{}", dir.path().display()));
         let (end, acknowledged) = said.split_last().unwrap();
         poisoned += usize::from(end == "poisoned");
@@ -155,7 +155,7 @@ fn case_d07_sync_that_fails_once_acknowledges_nothing_more() {
 
 #[test]
 fn case_d09_epoch_after_any_restart_is_higher() {
-    let mut dir = scratch();
+    let mut dir = quick();
     let mut highest = 0;
     let (mut engine, mut handle) = open(small(dir.path()));
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
@@ -231,7 +231,7 @@ fn state(handle: &Handle<ProductionEnv>) -> Vec<String> {
 
 /// Three feeds with producers, commits, an abandoned stream; many segments' worth; killed.
 fn busy_store() -> tempfile::TempDir {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(small(dir.path()));
     for feed in ["a", "b", "c"] {
         block_on(handle.create_feed(feed, FeedOptions::default())).unwrap();
@@ -333,7 +333,7 @@ fn write_on(handle: &Handle<ProductionEnv>, feed: &str, writer: u64) -> Vec<(u64
 
 #[test]
 fn case_d28_close_under_load_keeps_all_and_ends_everyone() {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(small(dir.path()));
     let feeds = ["one", "two", "three", "four"];
     for feed in feeds {
@@ -391,7 +391,7 @@ fn case_d28_close_under_load_keeps_all_and_ends_everyone() {
 
 #[test]
 fn case_d28_dropped_without_close_keeps_all_and_ends_everyone() {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(small(dir.path()));
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
     let reader = std::thread::spawn({
@@ -424,7 +424,7 @@ fn case_d28_dropped_without_close_keeps_all_and_ends_everyone() {
 
 #[test]
 fn case_d28_calls_after_the_end_are_refused() {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(small(dir.path()));
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
     close(engine);

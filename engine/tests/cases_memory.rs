@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use common::image::{self, GroupAt};
-use common::{assert_holds, close, open, payload, produced, put, scale, scratch, small};
+use common::{assert_holds, close, open, payload, produced, put, quick, scale, small};
 use futures_lite::future::block_on;
 use sealog_engine::{
     Engine, EngineConfig, Error, FeedOptions, Handle, ProductionEnv, SessionOptions,
@@ -39,7 +39,7 @@ fn killed() -> Killed {
         .map(|(len, number)| payload(number, *len))
         .collect();
     for _ in 0..10 {
-        let dir = scratch();
+        let dir = quick();
         let (engine, handle) = open(small(dir.path()));
         block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
         payloads.iter().for_each(|bytes| {
@@ -206,7 +206,7 @@ const PRODUCER_MEMORY_BYTES_MAX: usize = 512;
 
 /// As many producers as the cap allows, one append each; the next is refused; so after a restart.
 fn up_to_the_cap(cap: u64) {
-    let dir = scratch();
+    let dir = quick();
     let (engine, handle) = open(many_producers(dir.path(), cap));
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
     block_on(handle.open(FEED)).unwrap();

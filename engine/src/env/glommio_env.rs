@@ -4,7 +4,7 @@
 //! - This is the only file of the engine that names glommio.
 //! - A panic in a task, in `main` or in the executor reaches [`ShardHooks::on_panic`]; it never
 //!   takes another task with it and never ends the process.
-//! - Every write keeps its own memory until the device has answered.
+//! - Every write keeps its own memory until the device has answered, and a shard's end waits for that.
 //! - A read never returns bytes from beyond the end of the file.
 //!
 //! **Not here**: sockets (the server's), the watchdog (`watchdog`), commit methods' insides
@@ -84,6 +84,7 @@ impl<B: Bucket> GlommioEnv<B> {
             Timer::new(Duration::from_millis(1)).await;
         }
         let io = &self.inner.disk.io;
+        io.closed.set(true);
         while io.transfers.get() > 0 {
             Timer::new(Duration::from_millis(1)).await;
         }
@@ -230,6 +231,7 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
         queue: seed.commit_queue,
         ring: CommitRing::start()?,
         transfers: Rc::default(),
+        closed: Cell::new(false),
     };
     Ok(GlommioEnv {
         inner: Rc::new(Inner {
@@ -253,6 +255,20 @@ struct DiskIo {
     ring: CommitRing,
     /// Commits on the executor's ring that run.
     transfers: Rc<Cell<usize>>,
+    /// Set at the shard's end: tasks that outlive `main` write no more.
+    closed: Cell<bool>,
+}
+
+impl DiskIo {
+    fn check_open(&self) -> io::Result<()> {
+        if self.closed.get() {
+            return Err(io::Error::new(
+                io::ErrorKind::BrokenPipe,
+                "the shard has ended",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// The shard's linked ring and the task that reaps it.
@@ -272,6 +288,8 @@ impl CommitRing {
         let reaper = glommio::spawn_local(async move {
             while !stopped.get() {
                 if event.readable().await.is_err() {
+                    // Nobody would hear of completions any more.
+                    reaped.borrow_mut().fail();
                     return;
                 }
                 reaped.borrow_mut().reap();
@@ -456,6 +474,7 @@ impl File for GlommioFile {
 
     async fn write_at(&self, buf: Arc<AlignedBuf>, offset: u64) -> io::Result<()> {
         check_write(&buf, offset)?;
+        self.inner.io.check_open()?;
         // Through the ring whatever the commit method is: a long background write must not stand in
         // front of a group on a commit thread.
         let std = Arc::clone(&self.inner.std);
@@ -498,6 +517,7 @@ impl File for GlommioFile {
     }
 
     async fn sync_data(&self) -> io::Result<()> {
+        self.inner.io.check_open()?;
         let std = Arc::clone(&self.inner.std);
         match self.inner.io.method {
             CommitMethod::Executor => self.inner.ring_sync().await,
@@ -508,6 +528,7 @@ impl File for GlommioFile {
 
     async fn commit(&self, buf: Arc<AlignedBuf>, offset: u64) -> io::Result<()> {
         check_write(&buf, offset)?;
+        self.inner.io.check_open()?;
         let std = Arc::clone(&self.inner.std);
         match self.inner.io.method {
             CommitMethod::Executor => {

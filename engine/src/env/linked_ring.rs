@@ -31,7 +31,7 @@ const ENTRIES: u32 = 2 * SLOTS as u32;
 /// One write request's length is 32 bits; far below it, whole blocks.
 const WRITE_MAX: usize = 1 << 30;
 
-/// Where an operation's result goes; nobody may be listening.
+/// Where an operation's result goes, with room for it; nobody may be listening.
 pub(crate) type Reply = flume::Sender<io::Result<()>>;
 
 struct Op {
@@ -99,8 +99,11 @@ impl LinkedRing {
         unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Operations not yet answered.
+    /// Operations not yet done; none counts once the ring has failed.
     pub(crate) fn in_flight(&self) -> usize {
+        if self.broken {
+            return 0;
+        }
         self.waiting.len() + self.slots.iter().flatten().count()
     }
 
@@ -142,6 +145,9 @@ impl LinkedRing {
         for (tag, result) in completed {
             self.complete(tag, result);
         }
+        if !self.broken && !self.ring.submission().is_empty() {
+            self.enter();
+        }
         while self.slots.iter().any(Option::is_none)
             && let Some(op) = self.waiting.pop_front()
         {
@@ -176,7 +182,7 @@ impl LinkedRing {
 
     fn submit(&mut self, mut op: Op) {
         if self.broken {
-            answer(op, Err(io::Error::other("the commit ring is broken")));
+            answer(op, Err(broken()));
             return;
         }
         let Some(slot) = self.slots.iter().position(Option::is_none) else {
@@ -199,16 +205,28 @@ impl LinkedRing {
             match self.ring.submit() {
                 Ok(_) => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Out of memory for the moment: the entries stay queued, the event fires again below.
+                // Short of memory for the moment: the entries stay queued, the next reap tries again.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
                     self.notify();
                     return;
                 }
                 Err(_) => {
-                    self.broken = true;
+                    self.fail();
                     return;
                 }
             }
+        }
+    }
+
+    /// Gives up: every operation, now and later, is answered with an error. What the kernel has keeps
+    /// its memory.
+    pub(crate) fn fail(&mut self) {
+        self.broken = true;
+        for op in self.slots.iter().flatten() {
+            let _ = op.reply.try_send(Err(broken()));
+        }
+        for op in self.waiting.drain(..) {
+            answer(op, Err(broken()));
         }
     }
 
@@ -307,12 +325,16 @@ impl Op {
 fn answer(op: Op, result: io::Result<()>) {
     let Op { reply, write, .. } = op;
     drop(write);
-    let _ = reply.send(result);
+    let _ = reply.try_send(result);
+}
+
+fn broken() -> io::Error {
+    io::Error::other("the shard's ring is broken")
 }
 
 impl Drop for LinkedRing {
     fn drop(&mut self) {
-        while self.in_flight() > 0 && !self.broken {
+        while self.in_flight() > 0 {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => self.reap(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -323,7 +345,10 @@ impl Drop for LinkedRing {
             }
         }
         // Whatever the device may still read from is never freed.
-        std::mem::forget(std::mem::take(&mut self.slots));
+        self.slots
+            .iter_mut()
+            .filter_map(Option::take)
+            .for_each(std::mem::forget);
     }
 }
 
@@ -401,6 +426,26 @@ mod tests {
         ring.sync_data(direct_file(&dir), reply);
         wait(&mut ring);
         assert!(answers.try_recv().unwrap().is_ok());
+    }
+
+    #[test]
+    fn fail_ring_answers_everyone_and_refuses_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = direct_file(&dir);
+        let mut ring = LinkedRing::new().unwrap();
+        let (reply, answers) = flume::unbounded();
+        let buf = Arc::new(AlignedBuf::zeroed(BLOCK_BYTES));
+        for _ in 0..SLOTS + 1 {
+            ring.commit(Arc::clone(&file), Arc::clone(&buf), 0, reply.clone());
+        }
+        ring.fail();
+        ring.sync_data(file, reply);
+        assert_eq!(answers.len(), SLOTS + 2);
+        assert!(answers.drain().all(|answer| answer.is_err()));
+        assert_eq!(ring.in_flight(), 0);
+        drop(ring);
+        // Those in the kernel may still be read by the device.
+        assert_eq!(Arc::strong_count(&buf), SLOTS + 1);
     }
 
     #[test]

@@ -153,6 +153,7 @@ impl Feed {
             if !fits || stream.end < stream.first {
                 return Err(invalid("stream order", stream.id.0));
             }
+            feed.streams.reserve_exact(1);
             feed.streams.push(stream);
         }
         let producers = Producers::decode(r)?;
@@ -215,6 +216,7 @@ impl Stream {
             stream.packs.push(take_pack(r)?);
         }
         for _ in 0..r.u64()? {
+            stream.index.reserve_exact(1);
             stream.index.push(IndexEntry {
                 sequence: r.u64()?,
                 offset: r.u64()?,

@@ -28,9 +28,9 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of `dir` in a scratch directory of its own.
+/// A copy of `dir` in a directory of its own.
 pub fn image(dir: &Path) -> tempfile::TempDir {
-    let copy = super::scratch();
+    let copy = super::quick();
     copy_tree(dir, copy.path());
     copy
 }

@@ -19,6 +19,26 @@ pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(root).unwrap()
 }
 
+/// A scratch directory in memory, where that can do direct I/O; else, or with `SEALOG_DISK=1`, on a
+/// disk. What a process kill leaves is the same in both, and many restarts cost no waiting for syncs.
+pub fn quick() -> tempfile::TempDir {
+    let disk = std::env::var_os("SEALOG_DISK").is_some_and(|value| value != "0");
+    let direct = || {
+        use std::os::unix::fs::OpenOptionsExt;
+        let dir = tempfile::tempdir_in("/dev/shm").ok()?;
+        let mut options = std::fs::File::options();
+        options
+            .write(true)
+            .create(true)
+            .custom_flags(libc::O_DIRECT);
+        options.open(dir.path().join("probe")).ok()?;
+        std::fs::remove_file(dir.path().join("probe")).ok()?;
+        Some(dir)
+    };
+    let memory = if disk { None } else { direct() };
+    memory.unwrap_or_else(scratch)
+}
+
 /// A configuration that goes through segments, packs and checkpoints within a few MiB.
 pub fn small(dir: &Path) -> EngineConfig {
     let mut config = EngineConfig::new(dir);

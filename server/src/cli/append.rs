@@ -91,7 +91,7 @@ fn text(shape: &AppendShape) -> String {
         }
         _ => format!(
             "appended {records}, {range}, {} stored before",
-            count(shape.duplicate_batches, "batch").replace("batchs", "batches")
+            count(shape.duplicate_batches, "batch")
         ),
     }
 }

@@ -105,6 +105,11 @@ impl CliError {
         self
     }
 
+    /// Whether the engine refused its configuration.
+    pub(crate) fn is_config(&self) -> bool {
+        self.kind == "Config"
+    }
+
     /// Tells standard error, and gives the status.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if self.exit != Exit::BrokenPipe {

@@ -50,6 +50,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), CliError> {
     let config = config::resolve(&cli.globals)?;
+    let standard = !cli.globals.edge && cli.globals.config.is_none();
     let mut out = Output::new(cli.globals.json)?;
     let done = match cli.verb {
         Verb::Feed(verb) => feeds::run(config, verb, &mut out),
@@ -61,5 +62,11 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Seal(args) => history::seal(config, &args, &mut out),
         Verb::Admin(verb) => admin::run(config, verb, &mut out),
     };
-    done.and(out.flush())
+    done.and(out.flush()).map_err(|error| match standard {
+        // The standard profile fits itself; what it may not fit is a directory made otherwise.
+        true if error.is_config() => {
+            error.and("was the directory made with --edge or --config? give it again")
+        }
+        _ => error,
+    })
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_lite::future::poll_once;
 use sealog_engine::ids::{CommitNumber, StreamId};
-use sealog_engine::{EngineConfig, ReadChunk, ReadFrom, ReadRequest};
+use sealog_engine::{EngineConfig, ReadChunk, ReadFrom, ReadRequest, fingerprint};
 use sealog_frame::{FrameView, RecordView};
 
 use super::args::{Format, ReadArgs};
@@ -22,7 +22,7 @@ use super::encode;
 use super::exit::CliError;
 use super::open::{Handle, with_engine};
 use super::output::Output;
-use super::shapes::{RecordShape, fingerprint, when};
+use super::shapes::{RecordShape, when};
 
 /// How long a follower waits before it looks whether its reader is still there.
 const FOLLOW_WAIT: Duration = Duration::from_millis(500);

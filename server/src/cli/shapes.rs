@@ -7,7 +7,7 @@
 //! **Not here**: text for people (beside each verb).
 
 use sealog_engine::commit::{Commit, CommitKind};
-use sealog_engine::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
+use sealog_engine::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase, fingerprint};
 use sealog_frame::RecordView;
 use serde::Serialize;
 
@@ -101,9 +101,14 @@ impl CommitShape {
     }
 }
 
-/// "1 record", "2 records".
+/// "1 record", "2 records", "2 batches".
 pub(super) fn count(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    let ending = match number {
+        1 => "",
+        _ if noun.ends_with("ch") || noun.ends_with('x') => "es",
+        _ => "s",
+    };
+    format!("{number} {noun}{ending}")
 }
 
 /// "sequences 0..=1", or that there are none.
@@ -245,12 +250,6 @@ fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
         Ok(text) => (Some(text), None),
         Err(_) => (None, Some(encode::base64(bytes))),
     }
-}
-
-/// The record's fingerprint: as supplied, else SHA-256 of the payload.
-pub(super) fn fingerprint(record: &RecordView<'_>) -> [u8; 32] {
-    let supplied = record.fingerprint.copied();
-    supplied.unwrap_or_else(|| sealog_engine::ids::Digest::of(record.payload).0)
 }
 
 impl<'a> RecordShape<'a> {

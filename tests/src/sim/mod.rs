@@ -25,10 +25,11 @@ pub use bucket::{SimBucket, SimUpload};
 pub use disk::{SimDisk, SimFile};
 pub use env::SimEnv;
 pub use faults::{Fault, FaultPlan};
+pub use rng::Rng;
 
 use executor::{TaskId, Turn};
 use faults::Faults;
-use rng::Rng;
+
 use std::cell::{Ref, RefMut};
 use std::future::Future;
 use std::pin::{Pin, pin};

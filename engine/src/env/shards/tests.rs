@@ -400,3 +400,51 @@ fn tasks_still_running_after_main_are_waited_for() {
     .unwrap();
     assert_eq!(ended.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn task_abandoned_at_the_end_late_answer_is_harmless() {
+    let scratch = Scratch::new();
+    for _ in 0..3 {
+        run_shard(&scratch.options(1), &scratch.bucket, |_, env| async move {
+            let inner = env.clone();
+            env.spawn("waits", async move {
+                // Answered after the shard has given up waiting and its executor is gone.
+                inner
+                    .offload(|| std::thread::sleep(Duration::from_millis(1300)))
+                    .await;
+            });
+            env.sleep(Duration::from_millis(5)).await;
+        })
+        .unwrap();
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    assert!(scratch.panics().is_empty(), "{:?}", scratch.panics());
+}
+
+#[test]
+fn task_that_never_ends_writes_no_more_after_the_end() {
+    for method in METHODS {
+        let scratch = Scratch::new();
+        let options = ShardOptions {
+            commit_method: method,
+            ..scratch.options(1)
+        };
+        let path = scratch.path("f");
+        let shard_path = path.clone();
+        run_shard(&options, &scratch.bucket, move |_, env| async move {
+            let file = env.disk().create(&shard_path).await.unwrap();
+            env.spawn("writes", async move {
+                let mut at = 0;
+                while file.commit(Arc::new(pattern(1, 1)), at).await.is_ok() {
+                    at += BLOCK_BYTES as u64;
+                }
+                std::future::pending::<()>().await;
+            });
+        })
+        .unwrap();
+        let len = std::fs::metadata(&path).unwrap().len();
+        assert!(len > 0, "{method:?}");
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), len, "{method:?}");
+    }
+}

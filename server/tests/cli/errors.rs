@@ -1,0 +1,163 @@
+//! Tests of bad input and bad places: one line, a documented status, nothing touched.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::bench::{Bench, finish, sealog};
+
+/// Every file below `dir` with its bytes.
+fn snapshot(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                files.insert(path.display().to_string(), std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn locked_directory_names_its_holder() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x"]);
+    let mut holder = bench.command(&["read", "f", "--follow"]);
+    let mut holder = holder.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = std::io::BufReader::new(holder.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut String::new()).unwrap();
+    let before = snapshot(&bench.data());
+    let pid = format!("process {}", holder.id());
+    bench
+        .run(&["append", "f", "--value", "y"])
+        .fails(7, &["is in use by", &pid, "read f --follow"]);
+    bench.run(&["read", "f"]).fails(7, &["is in use by", &pid]);
+    assert!(snapshot(&bench.data()) == before, "nothing was touched");
+    drop(out);
+    assert_eq!(holder.wait().unwrap().code(), Some(141));
+    bench.ok(&["append", "f", "--value", "y"]);
+}
+
+#[test]
+fn reading_verbs_make_no_directory() {
+    let bench = Bench::new();
+    for words in [
+        &["read", "f"][..],
+        &["feed", "list"],
+        &["commits", "f"],
+        &["seal", "f"],
+        &["admin", "repair", "f"],
+    ] {
+        bench.run(words).fails(4, &["does not exist"]);
+        assert!(!bench.data().exists(), "{words:?}");
+    }
+    std::fs::create_dir(bench.data()).unwrap();
+    bench
+        .run(&["read", "f"])
+        .fails(7, &["is not a data directory"]);
+}
+
+#[test]
+fn configuration_mistakes_are_named() {
+    let bench = Bench::new();
+    let cases: [(&[u8], &str); 4] = [
+        (b"[wal]\nsegment_byte = 1\n", "unknown key wal.segment_byte"),
+        (b"logs = \"two\"\n", "logs = \"two\": a whole number"),
+        (b"logs = = 2\n", "line 1: "),
+        (
+            b"wal.segment_bytes = 4097\n",
+            "wal.segment_bytes = 4097 is not a multiple of 4096",
+        ),
+    ];
+    for (text, reason) in cases {
+        let file = bench.file("bad.toml", text);
+        let words = [
+            "append",
+            "f",
+            "--value",
+            "x",
+            "--config",
+            file.to_str().unwrap(),
+        ];
+        bench.run(&words).fails(2, &[reason]);
+        assert!(!bench.data().exists(), "{reason}");
+    }
+    bench
+        .run(&["feed", "list", "--config", "absent.toml"])
+        .fails(4, &["absent.toml does not exist"]);
+}
+
+#[test]
+fn edge_directory_opened_otherwise_says_what_is_missing() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x"]);
+    let mut command = sealog();
+    command.args(["read", "f", "--data-dir"]).arg(bench.data());
+    finish(command, b"").fails(2, &["do not fit", "--edge"]);
+}
+
+#[test]
+fn json_failures_are_objects() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x", "--no-seal"]);
+    let ran = bench.run(&[
+        "append",
+        "f",
+        "--value",
+        "y",
+        "--fencing-token",
+        "9",
+        "--json",
+    ]);
+    let error: Value = serde_json::from_str(&ran.err).unwrap();
+    let expected = json!({
+        "error": "Fenced", "message": "fenced: our epoch 9, current 1", "exit": 3, "retryable": false, "effects": "none",
+    });
+    assert_eq!((ran.status, error), (3, expected));
+    let usage = bench.run(&["append", "--json"]);
+    let error: Value = serde_json::from_str(&usage.err).unwrap();
+    assert_eq!((usage.status, &error["error"]), (2, &json!("Usage")));
+}
+
+#[test]
+fn damaged_format_marker_is_corrupt_and_newer_is_unusable() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x"]);
+    let marker = bench.data().join("format");
+    let good = std::fs::read(&marker).unwrap();
+    for (at, status, words) in [
+        (20, 5, &["corrupt", "format", "offset"][..]),
+        (8, 7, &["format", "version"][..]),
+    ] {
+        let mut bad = good.clone();
+        bad[at] ^= 0x40;
+        std::fs::write(&marker, &bad).unwrap();
+        let before = snapshot(&bench.data());
+        bench
+            .run(&["append", "f", "--value", "y"])
+            .fails(status, words);
+        assert!(
+            snapshot(&bench.data()) == before,
+            "byte {at}: nothing was touched"
+        );
+    }
+    std::fs::write(&marker, &good).unwrap();
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "x\n");
+}
+
+#[test]
+fn data_directory_that_is_a_file_is_refused() {
+    let bench = Bench::new();
+    let file = bench.file("data", b"precious");
+    bench
+        .run(&["append", "f", "--value", "x"])
+        .fails(7, &["data"]);
+    assert_eq!(std::fs::read(file).unwrap(), b"precious");
+}
