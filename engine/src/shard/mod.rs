@@ -238,6 +238,8 @@ impl<E: Env> LogService<E> {
         self.closing.set(true);
         self.queued.notify();
         self.lane.press();
+        // The checkpoint task waits for this; it would notice by itself a second later.
+        self.wal.progress().notify();
         self.notify_all_tails();
         self.lane.idle().await;
         self.wal.close().await
