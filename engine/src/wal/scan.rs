@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::codec::DecodeError;
 use crate::env::{BLOCK_BYTES, Disk, Env, File};
 use crate::error::{Error, Result};
 use crate::ids::LogId;
@@ -77,7 +78,7 @@ pub(crate) async fn find_segments<E: Env>(
             Ok(header) if header.log == log && header.segment_bytes == geometry.segment_bytes => {
                 header
             }
-            Err(error @ crate::codec::DecodeError::Version { .. }) => {
+            Err(error @ DecodeError::Version { .. }) => {
                 return Err(Error::decode(path.display(), 0, error));
             }
             _ => {
@@ -214,8 +215,15 @@ impl<'a, E: Env> Scanner<'a, E> {
         let number = self.geometry.segment_of(offset);
         let position = self.geometry.position_of(offset);
         let head = self.bytes(number, position, GROUP_HEADER_BYTES).await?;
-        let header = GroupHeader::decode(head).ok();
-        Ok(header.filter(|header| header.log == self.log))
+        match GroupHeader::decode(head) {
+            Ok(header) => Ok((header.log == self.log).then_some(header)),
+            // Not damage, and nothing that this program may drop.
+            Err(error @ DecodeError::Version { .. }) => {
+                let path = self.found.path(number);
+                Err(Error::decode(path.display(), position, error))
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     async fn bytes(&mut self, number: u64, position: u64, len: usize) -> Result<&[u8]> {
