@@ -161,7 +161,7 @@ impl EngineConfig {
         if self.logs == 0 {
             return refuse("logs = 0, at least 1 needed".to_owned());
         }
-        if segment % BLOCK_BYTES as u64 != 0 {
+        if !segment.is_multiple_of(BLOCK_BYTES as u64) {
             return refuse(format!(
                 "wal.segment_bytes = {segment} is not a multiple of {BLOCK_BYTES}"
             ));
