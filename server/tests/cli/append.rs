@@ -375,7 +375,7 @@ fn append_refused_inputs_touch_nothing() {
             &["--value", "x", "--tombstone"],
             b"",
             2,
-            "record 1: a tombstone needs a key",
+            "a tombstone needs a key: give it by --record",
         ),
         (
             &["--value", "x", "--fingerprint", "00"],

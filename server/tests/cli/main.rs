@@ -7,5 +7,6 @@
 mod append;
 mod bench;
 mod errors;
+mod places;
 mod read;
 mod verbs;
