@@ -52,7 +52,10 @@ impl Event {
         }
     }
 
-    /// Waits until `ready` answers `Some`, looking again after every notification. Cancel safe.
+    /// Waits until `ready` answers `Some`, looking again after every notification.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only waits.
     pub async fn until<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
         loop {
             let listen = self.listen();

@@ -143,7 +143,12 @@ impl Run {
         for _ in 0..self.scenario.rounds {
             let cut = self.rng.below(3) > 0;
             let steps = 1 + self.rng.below(self.scenario.steps_max);
-            let steps = if cut { steps } else { u64::MAX };
+            let steps = match (cut, self.scenario.heals_room) {
+                (true, _) => steps,
+                // A seal waits for as long as the bucket is full.
+                (false, true) => 60_000,
+                (false, false) => u64::MAX,
+            };
             if self.work::<S>(steps)? == Worked::Corrupt {
                 return Ok(self.report(&[], true));
             }

@@ -122,7 +122,6 @@ impl<E: Env> Checkpoints<E> {
             }
         }
         let durable_end = roots.iter().map(|root| root.durable_end).max().unwrap_or(0);
-        let retain_from = roots.iter().map(|root| root.retain_from).min().unwrap_or(0);
         let incarnation = roots.iter().map(|root| root.incarnation).max().unwrap_or(0);
         let retain_from = roots.iter().map(|root| root.retain_from).min().unwrap_or(0);
         for root in &roots {

@@ -110,6 +110,8 @@ pub(crate) fn start<E: Env>(service: &Rc<LogService<E>>) {
     let packing = service.clone();
     service.env.spawn("lane", async move {
         run(&packing).await;
+        // Nothing will be published any more: whoever waits for it must hear of it.
+        packing.wake_all();
         packing.lane.leave();
     });
     let checkpointing = service.clone();

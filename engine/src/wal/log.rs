@@ -218,16 +218,14 @@ impl<E: Env> Wal<E> {
         if !state.full.is_empty() && pending >= inner.params.config.flush_bytes {
             return Room::Wait;
         }
-        let at = match &state.open {
-            Some(open) => inner
-                .geometry
-                .place(open.offset, (open.buf.len() + bytes) as u64),
-            None => inner.geometry.place(
-                state.frontiers.accepted().0,
-                (GROUP_HEADER_BYTES + bytes) as u64,
-            ),
+        // Where the log would end with these bytes in it, on the safe side of block rounding.
+        let (start, len) = match &state.open {
+            Some(open) => (open.offset, open.buf.len() + bytes),
+            None => (state.frontiers.accepted().0, GROUP_HEADER_BYTES + bytes),
         };
         drop(state);
+        let len = (round_up(len) + BLOCK_BYTES) as u64;
+        let at = inner.geometry.place(start, len);
         let segment = inner.geometry.segment_of(at);
         inner.space.want(segment + 1);
         let share = match class {
@@ -235,9 +233,9 @@ impl<E: Env> Wal<E> {
             RoomClass::Change => 8,
         };
         let reserve = inner.params.config.segment_bytes / share;
-        let left = inner.geometry.end_offset(segment) - at;
         let ready = inner.space.is_ready(segment)
-            && (inner.space.is_ready(segment + 1) || left >= reserve + bytes as u64);
+            && (inner.space.is_ready(segment + 1)
+                || at + len + reserve <= inner.geometry.end_offset(segment));
         if ready {
             return Room::Ready;
         }
