@@ -17,6 +17,7 @@
 //! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
 
 pub(crate) mod keys;
+mod pack_writer;
 mod packer;
 pub(crate) mod publish;
 mod sweep;
