@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::ids::LogId;
 use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader};
 use crate::wal::reader::Group;
-use crate::wal::segment::{Geometry, SegmentHeader};
+use crate::wal::segment::{Geometry, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::wal::space::{FileOf, SegmentFile, slot_of};
 
 /// One read of the disk.
@@ -57,7 +57,7 @@ pub(crate) async fn find_segments<E: Env>(
         next_slot: 0,
         incarnation: 0,
     };
-    let mut incarnations = BTreeMap::new();
+    let mut ranks = BTreeMap::new();
     for name in names {
         let Some(slot) = slot_of(&name) else { continue };
         found.next_slot = found.next_slot.max(slot + 1);
@@ -91,11 +91,13 @@ pub(crate) async fn find_segments<E: Env>(
             }
         };
         found.incarnation = found.incarnation.max(header.incarnation);
-        let newest = incarnations
-            .entry(header.number)
-            .or_insert(header.incarnation);
-        let replaced = if header.incarnation >= *newest {
-            *newest = header.incarnation;
+        let rank = (
+            header.incarnation,
+            begins_with_group(&segment, &path, header.number, geometry).await?,
+        );
+        let best = ranks.entry(header.number).or_insert(rank);
+        let replaced = if rank >= *best {
+            *best = rank;
             found.by_number.insert(header.number, segment)
         } else {
             Some(segment)
@@ -122,6 +124,23 @@ async fn headless_number<F: File>(
         header.log == log && geometry.position_of(header.offset) == BLOCK_BYTES as u64
     });
     Ok(header.map(|header| geometry.segment_of(header.offset)))
+}
+
+/// Whether the first group of segment `number` lies in this file: of two files that claim a number
+/// under one incarnation, after a header write that failed, the other was never used.
+async fn begins_with_group<F: File>(
+    segment: &SegmentFile<F>,
+    path: &Path,
+    number: u64,
+    geometry: Geometry,
+) -> Result<bool> {
+    let read = segment
+        .file
+        .read_at(SEGMENT_HEADER_BYTES, BLOCK_BYTES)
+        .await;
+    let block = read.map_err(|e| Error::io("read", path, &e))?;
+    let header = GroupHeader::decode(&block);
+    Ok(header.is_ok_and(|header| header.offset == geometry.first_offset(number)))
 }
 
 impl<E: Env> Found<E> {

@@ -244,7 +244,9 @@ impl<E: Env> Space<E> {
         let written = segment.file.commit(Arc::new(header.encode()), 0).await;
         let path = self.params.dir.join(&*segment.name);
         if let Err(error) = written {
-            // The file's content is unknown now; it stays out of use until the next recovery.
+            // The header may be there all the same: the same file must be the one that is tried
+            // again, or two files would claim this number.
+            self.state.borrow_mut().spare.push(segment);
             return Err(Error::io("write", &path, &error));
         }
         self.state.borrow_mut().live.insert(number, segment);
