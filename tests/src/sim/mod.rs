@@ -105,8 +105,9 @@ impl Sim {
             }
             assert!(
                 taken < self.steps_max,
-                "seed {}: livelock, {taken} polls and main still waits",
-                self.seed()
+                "seed {}: livelock, {taken} polls and main still waits, with {:?}",
+                self.seed(),
+                self.world.executor.waiting()
             );
             taken += 1;
             if let Poll::Ready(out) = self.step(id, future.as_mut()) {
