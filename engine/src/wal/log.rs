@@ -236,7 +236,7 @@ impl<E: Env> Wal<E> {
         let ready = inner.space.is_ready(segment)
             && (inner.space.is_ready(segment + 1)
                 || at + len + reserve <= inner.geometry.end_offset(segment));
-        if ready {
+        if ready && !inner.space.is_overdrawn() {
             return Room::Ready;
         }
         match inner.space.shortage() {
