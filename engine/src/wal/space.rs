@@ -170,7 +170,9 @@ impl<E: Env> Space<E> {
         if let Some(reason) = &state.failing {
             return Shortage::Failing(reason.clone());
         }
-        if state.spare.is_empty() && state.live.len() >= self.params.segments_max - OVERDRAFT {
+        let ordinary = self.params.segments_max - OVERDRAFT;
+        let used = state.live.len();
+        if used > ordinary || (state.spare.is_empty() && used == ordinary) {
             return Shortage::AtBound;
         }
         Shortage::Preparing
