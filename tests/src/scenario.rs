@@ -15,7 +15,10 @@ use crate::subject::{Outcome, StartError, Subject};
 use crate::workload::{Client, Mix, Session};
 use sealog_engine::env::Env;
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// How a process ends.
@@ -257,7 +260,7 @@ impl Run {
         let ids: Vec<String> = (0..self.clients.len()).map(Client::producer_id).collect();
         let feeds = self.feeds.clone();
         let looked = self.sim.run(async move |env: SimEnv| {
-            let subject = S::start(env).await?;
+            let subject = S::start(env.clone()).await?;
             let mut all = Vec::new();
             for feed in feeds.iter() {
                 let made = subject.create_feed(feed).await;
@@ -265,7 +268,9 @@ impl Run {
                     return Ok(Err(format!("{feed}: {why}")));
                 }
             }
-            subject.settle().await;
+            if !within(&env, SETTLE, subject.settle()).await {
+                return Ok(Err(format!("not all is published after {SETTLE:?}")));
+            }
             for feed in feeds.iter() {
                 match observe(&subject, feed, &ids).await {
                     Ok(observation) => all.push(observation),
@@ -342,6 +347,22 @@ impl Run {
         println!("seed {}: {report:?}", self.sim.seed());
         report
     }
+}
+
+/// How long publication may take once errors are healed.
+const SETTLE: Duration = Duration::from_secs(600);
+
+/// Whether `work` ends within `longest` of virtual time.
+async fn within(env: &SimEnv, longest: Duration, work: impl Future<Output = ()>) -> bool {
+    let mut work = pin!(work);
+    let mut late = pin!(env.sleep(longest));
+    std::future::poll_fn(|cx| {
+        if work.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        late.as_mut().poll(cx).map(|()| false)
+    })
+    .await
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
