@@ -50,6 +50,9 @@ pub struct Scenario {
     pub operations: u64,
     /// Damage that the plan plants may be found at a start; the run then ends well.
     pub corruption_allowed: bool,
+    /// After the last round a bit of a file below this folder flips, of a store that was closed in
+    /// good order: everything in it is known to be durable, so the damage must be found.
+    pub rot_after_close: Option<&'static str>,
     /// Disk and bucket grow before the judgement: what was refused for room must work by then.
     pub heals_room: bool,
 }
@@ -68,6 +71,7 @@ impl Scenario {
             steps_max: 400,
             operations: 30,
             corruption_allowed: false,
+            rot_after_close: None,
             heals_room: false,
         }
     }
@@ -161,10 +165,14 @@ impl Run {
             faults.plan.disk_capacity_bytes = u64::MAX;
             faults.plan.bucket_capacity_bytes = u64::MAX;
         }
+        if let Some(dir) = self.scenario.rot_after_close {
+            self.close_and_rot::<S>(dir)?;
+        }
         let Some(before) = self.look::<S>()? else {
             return Ok(self.report(&[], true));
         };
         self.judge(&before)?;
+        self.judge_bucket::<S>(&before)?;
         if self.rng.coin() || self.scenario.end == End::Kill {
             self.sim.crash();
         } else {
@@ -278,6 +286,38 @@ impl Run {
         }
     }
 
+    /// Starts and closes the store in good order, then flips one bit of one of its files.
+    fn close_and_rot<S: Subject>(&mut self, dir: &str) -> Result<(), String> {
+        let closed = self.sim.run(async |env: SimEnv| {
+            let subject = S::start(env).await?;
+            subject.close().await;
+            Ok::<(), StartError>(())
+        });
+        closed.map_err(|error| format!("does not start: {error:?}"))?;
+        self.sim.kill();
+        let files = self.sim.files(dir);
+        let at = self.rng.index(files.len().max(1));
+        files.get(at).map(|path| self.sim.rot_file(path));
+        Ok(())
+    }
+
+    /// The bucket holds as many commit objects as there are commits.
+    fn judge_bucket<S: Subject>(&self, seen: &[Observation]) -> Result<(), String> {
+        let inventory = self.sim.bucket_inventory();
+        for (feed, observation) in self.feeds.iter().zip(seen) {
+            let prefix = S::commits_prefix(feed);
+            let objects = inventory.iter().filter(|(key, _)| key.starts_with(&prefix));
+            let objects = objects.filter(|(key, _)| key.ends_with(".commit")).count();
+            if objects != observation.commits.len() {
+                let listed = observation.commits.len();
+                return Err(format!(
+                    "{feed}: {listed} commits, {objects} objects of them"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn judge(&self, seen: &[Observation]) -> Result<(), String> {
         let mut history = self.history.borrow_mut();
         for (feed, observation) in self.feeds.iter().zip(seen) {
@@ -310,9 +350,11 @@ enum Worked {
     Corrupt,
 }
 
-/// How many of `seeds` breach: the measure of a planted bug.
+/// How many of `seeds` breach, or hang, or panic: the measure of a planted bug.
 pub fn caught<S: Subject>(seeds: std::ops::Range<u64>, scenario: &Scenario) -> usize {
-    seeds
-        .filter(|&seed| run::<S>(seed, scenario).is_err())
-        .count()
+    let breaches = |seed: &u64| {
+        let run = std::panic::AssertUnwindSafe(|| run::<S>(*seed, scenario));
+        !matches!(std::panic::catch_unwind(run), Ok(Ok(_)))
+    };
+    seeds.filter(breaches).count()
 }

@@ -214,12 +214,17 @@ impl<E: Env> LogService<E> {
         tails.values().for_each(Event::notify);
     }
 
-    /// Stops for good after a bug in one of the shard's tasks.
-    pub(crate) fn poison(&self, reason: &str) {
-        self.wal.poison(reason);
+    /// Wakes everyone who waits for records or publications, to look again.
+    pub(crate) fn wake_all(&self) {
         self.lane.press();
         self.queued.notify();
         self.notify_all_tails();
+    }
+
+    /// Stops for good after a bug in one of the shard's tasks.
+    pub(crate) fn poison(&self, reason: &str) {
+        self.wal.poison(reason);
+        self.wake_all();
     }
 
     /// Whether the service is on its way down.
@@ -236,9 +241,9 @@ impl<E: Env> LogService<E> {
     /// A dropped close may leave the log without its marker; the next open recovers.
     pub async fn close(self: &Rc<Self>) -> Result<()> {
         self.closing.set(true);
-        self.queued.notify();
-        self.lane.press();
-        self.notify_all_tails();
+        self.wake_all();
+        // The checkpoint task waits for this; it would notice by itself a second later.
+        self.wal.progress().notify();
         self.lane.idle().await;
         self.wal.close().await
     }

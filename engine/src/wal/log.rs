@@ -427,6 +427,19 @@ impl<E: Env> Wal<E> {
         Ok(())
     }
 
+    /// Writes a marker and waits until it is durable; `false` if no segment has room for it.
+    pub(crate) async fn mark(&self) -> Result<bool> {
+        let last = self.accepted();
+        let at = self.0.geometry.place(last.offset, BLOCK_BYTES as u64);
+        if !self.0.space.is_ready(self.0.geometry.segment_of(at)) {
+            return Ok(false);
+        }
+        self.0.state.borrow_mut().marker_due = Some(FLAG_MARKER);
+        self.0.work.notify();
+        self.durable(last.group + 1).await?;
+        Ok(true)
+    }
+
     async fn mark_idle(self) {
         let mut seen = 0;
         loop {

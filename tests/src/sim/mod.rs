@@ -207,6 +207,12 @@ impl Sim {
         self.world.bucket.borrow_mut().rot(key, &mut rng)
     }
 
+    /// Paths of the files below `dir`.
+    #[must_use]
+    pub fn files(&self, dir: &str) -> Vec<String> {
+        self.world.disk.borrow().paths(dir.as_ref())
+    }
+
     /// Flips one bit of the file at `path`, at rest; false when it has none.
     pub fn rot_file(&mut self, path: &str) -> bool {
         let mut rng = self.world.streams.disk.borrow_mut();
