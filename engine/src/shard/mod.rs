@@ -241,7 +241,7 @@ impl<E: Env> LogService<E> {
     /// A dropped close may leave the log without its marker; the next open recovers.
     pub async fn close(self: &Rc<Self>) -> Result<()> {
         self.closing.set(true);
-self.wake_all();
+        self.wake_all();
         // The checkpoint task waits for this; it would notice by itself a second later.
         self.wal.progress().notify();
         self.lane.idle().await;
