@@ -68,6 +68,20 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
+const COLUMNS: [&str; 11] = [
+    "log MB/s",
+    "payload MB/s",
+    "append p50/p99/p99.9 us",
+    "median group",
+    "CPU ms/MB",
+    "refused",
+    "peak RSS MiB",
+    "plain same MB/s",
+    "plain 1 MiB MB/s",
+    "ratio same",
+    "ratio 1 MiB",
+];
+
 fn shape_pairs(
     workdir: &Workdir,
     options: &Options,
@@ -80,22 +94,7 @@ fn shape_pairs(
         shape.label(),
         options.budgets
     );
-    let mut table = Table::new(
-        title,
-        &[
-            "log MB/s",
-            "payload MB/s",
-            "append p50/p99/p99.9 us",
-            "median group",
-            "CPU ms/MB",
-            "refused",
-            "peak RSS MiB",
-            "plain same MB/s",
-            "plain 1 MiB MB/s",
-            "ratio same",
-            "ratio 1 MiB",
-        ],
-    );
+    let mut table = Table::new(title, &COLUMNS);
     let (mut same_ratios, mut mib_ratios, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     let time = Duration::from_secs(5);
     for round in 1..=options.pairs {

@@ -161,7 +161,7 @@ impl EngineConfig {
         if self.logs == 0 {
             return refuse("logs = 0, at least 1 needed".to_owned());
         }
-        if segment % BLOCK_BYTES as u64 != 0 {
+        if !segment.is_multiple_of(BLOCK_BYTES as u64) {
             return refuse(format!(
                 "wal.segment_bytes = {segment} is not a multiple of {BLOCK_BYTES}"
             ));
@@ -172,11 +172,11 @@ impl EngineConfig {
                 "wal.segment_bytes = {segment}, at least {segment_min} needed for two groups of {group}"
             ));
         }
-        if self.wal.disk_bytes_max < 4 * segment {
+        if self.wal.disk_bytes_max < 6 * segment {
             return refuse(format!(
-                "wal.disk_bytes_max = {}, at least {} needed for four segments",
+                "wal.disk_bytes_max = {}, at least {} needed for six segments",
                 self.wal.disk_bytes_max,
-                4 * segment
+                6 * segment
             ));
         }
         if (self.inflight_bytes_max as u64) < group {

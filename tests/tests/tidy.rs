@@ -97,7 +97,7 @@ fn tidy_test_modules_are_short_or_siblings() {
 #[test]
 fn tidy_functions_are_short() {
     let mut long = Vec::new();
-    for source in sources() {
+    for source in sources().iter().filter(|source| !source.is_test_file()) {
         for function in source.functions() {
             let lines = function.last - function.first + 1;
             if lines > FUNCTION_LINES_MAX {
@@ -172,7 +172,7 @@ fn tidy_glommio_is_in_one_engine_file() {
     let engine = sources()
         .into_iter()
         .filter(|s| s.path.starts_with("engine/"));
-    let users = engine.filter(|s| s.code.contains("glommio"));
+    let users = engine.filter(|s| s.code.contains("glommio::"));
     let users: Vec<String> = users.map(|s| s.path).collect();
     assert!(users.len() <= 1, "{users:?}");
 }
@@ -200,7 +200,7 @@ fn tidy_engine_meets_the_world_only_through_env() {
     let mut found = Vec::new();
     for source in sources() {
         let seam = ["engine/src/env/", "engine/src/bucket/"];
-        let inside = source.path.starts_with("engine/") && !source.is_test_file();
+        let inside = source.path.starts_with("engine/src/") && !source.is_test_file();
         if !inside || seam.iter().any(|dir| source.path.starts_with(dir)) {
             continue;
         }

@@ -39,7 +39,7 @@ pub(crate) struct LogPort<E: Env> {
     budget: Budget,
 }
 
-type Inboxes<E> = Arc<Mutex<Vec<Option<flume::Receiver<Job<E>>>>>>;
+pub(crate) type Inboxes<E> = Arc<Mutex<Vec<Option<flume::Receiver<Job<E>>>>>>;
 
 /// `count` ports, and the inboxes behind them.
 pub(crate) fn ports<E: Env>(count: usize, config: &EngineConfig) -> (Vec<LogPort<E>>, Inboxes<E>) {

@@ -18,11 +18,11 @@ pub use session::{AppendSession, SessionOptions, Ticket};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use crate::bucket::FolderBucket;
 use crate::datadir::{Marker, open_or_create};
+use crate::env::host::{ShardThread, cores, make_dir};
 use crate::env::{
     DirLock, Env, GlommioEnv, LockError, ShardHooks, ShardOptions, preflight, start_shards,
 };
@@ -40,7 +40,7 @@ pub type ProductionEnv = GlommioEnv<FolderBucket>;
 /// Dropping it closes it, waiting for what was accepted.
 pub struct Engine {
     handle: Handle<ProductionEnv>,
-    threads: Vec<JoinHandle<Option<()>>>,
+    threads: Vec<ShardThread<Option<()>>>,
     lock: Option<DirLock>,
 }
 
@@ -162,7 +162,7 @@ struct ShardPlan {
     ready: flume::Sender<Ready>,
     plan: flume::Sender<Result<Marker>>,
     plans: flume::Receiver<Result<Marker>>,
-    inboxes: Arc<Mutex<Vec<Option<flume::Receiver<Job<ProductionEnv>>>>>>,
+    inboxes: handle::Inboxes<ProductionEnv>,
 }
 
 async fn run_shard(shard: usize, env: ProductionEnv, plan: ShardPlan) {
@@ -263,7 +263,7 @@ fn lock(config: &EngineConfig) -> Result<DirLock> {
         if !config.create {
             return Err(Error::Unusable(format!("{} does not exist", dir.display())));
         }
-        std::fs::create_dir_all(dir).map_err(|e| Error::io("create", dir, &e))?;
+        make_dir(dir).map_err(|e| Error::io("create", dir, &e))?;
     }
     DirLock::acquire(dir).map_err(|error| match error {
         LockError::Held { .. } => Error::Unusable(error.to_string()),
@@ -282,7 +282,7 @@ fn shard_count(config: &EngineConfig) -> usize {
     if config.shards > 0 {
         return config.shards;
     }
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cores = cores();
     usize::from(config.logs).clamp(1, cores)
 }
 

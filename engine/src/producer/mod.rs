@@ -59,6 +59,10 @@ pub enum Verdict {
 struct Known {
     state: ProducerState,
     /// Ranges of earlier batches of this epoch, oldest first: (producer sequence, first, last).
+    #[expect(
+        clippy::box_collection,
+        reason = "8 bytes for the many producers without, not 32"
+    )]
     earlier: Option<Box<VecDeque<(u64, u64, u64)>>>,
 }
 

@@ -1,3 +1,5 @@
+//! Tests: verdicts, ranges and eviction of producers.
+
 use super::*;
 
 fn state(epoch: u64, last_sequence: u64, range: (u64, u64)) -> ProducerState {

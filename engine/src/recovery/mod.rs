@@ -144,7 +144,14 @@ pub(crate) async fn recover<E: Env>(env: &E, place: &LogPlace) -> Result<Recover
     let report = examined.report.clone();
     let (wal, feeds, mut checkpoints) = settle::start(env, place, examined);
     let feeds = std::cell::RefCell::new(feeds);
-    checkpoints.take(&wal, &feeds).await?;
+    if let Err(error) = checkpoints.take(&wal, &feeds).await {
+        let full = matches!(error, Error::StorageFull { .. });
+        // On a full disk a marker says the same: the log is durable to its end, and this is its
+        // incarnation. The checkpoints before stand; the next one is taken when there is space.
+        if !full || !wal.mark().await? {
+            return Err(error);
+        }
+    }
     let oldest = place.geometry().segment_of(checkpoints.retain_from());
     wal.space().retire_below(oldest);
     Ok(Recovered {

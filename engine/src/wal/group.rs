@@ -86,11 +86,17 @@ impl GroupHeader {
         let flags = r.u16()?;
         let stored = r.u32()?;
         check_crc(&header, stored)?;
-        if version != GROUP_VERSION {
+        if version > GROUP_VERSION {
             return Err(DecodeError::Version {
                 format: "group",
                 found: version,
                 supported: GROUP_VERSION,
+            });
+        }
+        if version != GROUP_VERSION {
+            return Err(DecodeError::Invalid {
+                field: "format_version",
+                value: u64::from(version),
             });
         }
         let (log, incarnation, offset) = (LogId(r.u64()?), r.u64()?, r.u64()?);
@@ -115,7 +121,9 @@ impl GroupHeader {
     fn check(&self, reserved: u32, rest: &[u8]) -> Result<(), DecodeError> {
         let invalid = |field, value: u64| Err(DecodeError::Invalid { field, value });
         let whole = self.group_bytes as usize;
-        if whole % BLOCK_BYTES != 0 || whole < GROUP_HEADER_BYTES + self.body_bytes as usize {
+        if !whole.is_multiple_of(BLOCK_BYTES)
+            || whole < GROUP_HEADER_BYTES + self.body_bytes as usize
+        {
             return invalid("group_bytes", u64::from(self.group_bytes));
         }
         if self.flags & !(FLAG_MARKER | FLAG_CLEAN) != 0 {

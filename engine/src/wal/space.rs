@@ -4,7 +4,8 @@
 //! **Invariants**
 //! - WAL-9: a segment's header block is durable before any group is written into the segment.
 //! - WAL-10: only segments that retirement named are recycled.
-//! - The files together never exceed `disk_bytes_max`.
+//! - The files together never exceed `disk_bytes_max`. The last two segments of it are kept for
+//!   groups that are on their way already: what frees a log at its bound must itself get into it.
 //!
 //! **Not here**: when a segment may be retired (`lane` and `checkpoint` decide).
 
@@ -24,6 +25,8 @@ use crate::wal::segment::SegmentHeader;
 
 /// Fresh segments are zero-filled in writes of this size.
 const FILL_BYTES: usize = 1 << 20;
+/// Segments of the bound that only groups on their way may take.
+const OVERDRAFT: usize = 2;
 /// Pause between tries to make a segment on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -53,6 +56,8 @@ struct State<F> {
     next_slot: u64,
     first: u64,
     wanted: u64,
+    /// Segment that a group on its way needs.
+    demanded: u64,
     failing: Option<String>,
     closed: bool,
 }
@@ -100,6 +105,7 @@ impl<E: Env> Space<E> {
             next_slot,
             first,
             wanted: 0,
+            demanded: 0,
             failing: None,
             closed: false,
         };
@@ -132,7 +138,7 @@ impl<E: Env> Space<E> {
 
     /// Waits until segment `number` is ready; `None` when the log closed first.
     pub(crate) async fn ready(&self, number: u64) -> Option<SegmentFile<FileOf<E>>> {
-        self.want(number);
+        self.demand(number);
         self.changed
             .until(|| {
                 let state = self.state.borrow();
@@ -144,12 +150,29 @@ impl<E: Env> Space<E> {
             .await
     }
 
+    /// Whether groups on their way had to take what is kept for them: nothing else may enter.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.state.borrow().live.len() > self.params.segments_max - OVERDRAFT
+    }
+
+    fn demand(&self, number: u64) {
+        self.want(number);
+        let mut state = self.state.borrow_mut();
+        if state.demanded < number {
+            state.demanded = number;
+            drop(state);
+            self.changed.notify();
+        }
+    }
+
     pub(crate) fn shortage(&self) -> Shortage {
         let state = self.state.borrow();
         if let Some(reason) = &state.failing {
             return Shortage::Failing(reason.clone());
         }
-        if state.spare.is_empty() && state.live.len() >= self.params.segments_max {
+        let ordinary = self.params.segments_max - OVERDRAFT;
+        let used = state.live.len();
+        if used > ordinary || (state.spare.is_empty() && used == ordinary) {
             return Shortage::AtBound;
         }
         Shortage::Preparing
@@ -203,7 +226,11 @@ impl<E: Env> Space<E> {
                     .live
                     .last_key_value()
                     .map_or(state.first, |(number, _)| number + 1);
-                let room = !state.spare.is_empty() || state.live.len() < self.params.segments_max;
+                let bound = match next <= state.demanded {
+                    true => self.params.segments_max,
+                    false => self.params.segments_max - OVERDRAFT,
+                };
+                let room = !state.spare.is_empty() || state.live.len() < bound;
                 (next <= state.wanted && room).then_some(Some(next))
             })
             .await
@@ -212,7 +239,7 @@ impl<E: Env> Space<E> {
     async fn prepare(&self, number: u64) -> Result<(), Error> {
         let spare = self.state.borrow_mut().spare.pop();
         let segment = match spare {
-            Some(segment) => segment,
+            Some(segment) => self.made_whole(segment).await?,
             None => self.make_file().await?,
         };
         let header = SegmentHeader {
@@ -224,11 +251,33 @@ impl<E: Env> Space<E> {
         let written = segment.file.commit(Arc::new(header.encode()), 0).await;
         let path = self.params.dir.join(&*segment.name);
         if let Err(error) = written {
-            // The file's content is unknown now; it stays out of use until the next recovery.
+            // The header may be there all the same: the same file must be the one that is tried
+            // again, or two files would claim this number.
+            self.state.borrow_mut().spare.push(segment);
             return Err(Error::io("write", &path, &error));
         }
         self.state.borrow_mut().live.insert(number, segment);
         Ok(())
+    }
+
+    /// A spare that a crash caught while it was being made has no space yet: it gets it, or goes.
+    async fn made_whole(
+        &self,
+        segment: SegmentFile<FileOf<E>>,
+    ) -> Result<SegmentFile<FileOf<E>>, Error> {
+        let path = self.params.dir.join(&*segment.name);
+        let len = segment.file.len().await;
+        let len = len.map_err(|e| Error::io("stat", &path, &e))?;
+        if len >= self.params.segment_bytes {
+            return Ok(segment);
+        }
+        let from = len - len % BLOCK_BYTES as u64;
+        if let Err(error) = fill(&segment.file, from, self.params.segment_bytes).await {
+            drop(segment);
+            let _ = self.env.disk().remove(&path).await;
+            return Err(Error::io("fill", &path, &error));
+        }
+        Ok(segment)
     }
 
     async fn make_file(&self) -> Result<SegmentFile<FileOf<E>>, Error> {

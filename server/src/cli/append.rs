@@ -50,7 +50,8 @@ pub(super) fn run(
             "nothing appended: the input is empty".to_owned()
         });
     }
-    let create = !args.no_create;
+    // An epoch that somebody holds is of a feed that exists.
+    let create = !args.no_create && args.fencing_token.is_none();
     with_engine(config, create, async |handle| {
         if create {
             ensure_feed(&handle, &args.feed).await?;

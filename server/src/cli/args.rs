@@ -72,6 +72,8 @@ pub(crate) enum Verb {
     Producers(ProducersArgs),
     /// Seal the open stream of a feed into a commit
     Seal(SealArgs),
+    /// Read everything kept and prove that it is what was written; changes nothing
+    Verify,
     /// Settle abandoned streams, finish publication, mend a data directory
     #[command(subcommand)]
     Admin(AdminVerb),

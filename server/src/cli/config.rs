@@ -128,7 +128,11 @@ fn size_of_text(text: &str) -> Option<u64> {
 pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
     let mut config = match globals.edge {
         true => EngineConfig::edge(DATA_DIR_DEFAULT),
-        false => EngineConfig::new(DATA_DIR_DEFAULT),
+        false => EngineConfig {
+            // One writer with a window of 16 MiB; the engine's own default is for many.
+            inflight_bytes_max: 32 << 20,
+            ..EngineConfig::new(DATA_DIR_DEFAULT)
+        },
     };
     if let Some(file) = &globals.config {
         let text = read_file(file)?;

@@ -80,6 +80,16 @@ impl CliError {
         Self::new(Exit::NotFound, kind, message)
     }
 
+    /// Bytes that the engine gave are not what they must be.
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(Exit::Corrupt, "Corrupt", message)
+    }
+
+    /// This place can't be used.
+    pub(crate) fn unusable(message: impl Into<String>) -> Self {
+        Self::new(Exit::Unusable, "Unusable", message)
+    }
+
     /// Reading or writing failed outside the engine.
     pub(crate) fn io(what: &str, error: &io::Error) -> Self {
         Self::new(Exit::Failure, "Io", format!("{what}: {error}"))
@@ -201,9 +211,6 @@ impl From<sealog_frame::FrameError> for CliError {
         use sealog_frame::FrameError as F;
         match error {
             F::TooLarge { .. } | F::TooMany { .. } => Self::refused("OverLimit", error.to_string()),
-            F::Invalid {
-                field: "tombstone", ..
-            } => Self::usage("a tombstone needs a key"),
             _ => Self::refused("Batch", error.to_string()),
         }
     }

@@ -145,6 +145,11 @@ impl Input {
             let (name, value) = split("--header", header)?;
             template.headers.push((name.to_vec(), value.to_vec()));
         }
+        if args.tombstone && (args.lines || !args.value.is_empty()) {
+            return Err(CliError::usage(
+                "a tombstone needs a key: give it by --record",
+            ));
+        }
         if args.lines || args.ndjson {
             let line_max = if args.lines {
                 record_max

@@ -22,6 +22,7 @@ mod history;
 mod input;
 mod lines;
 mod ndjson;
+mod offline;
 mod open;
 mod output;
 mod progress;
@@ -60,6 +61,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Commits(args) => history::commits(config, &args, &mut out),
         Verb::Producers(args) => history::producers(config, &args, &mut out),
         Verb::Seal(args) => history::seal(config, &args, &mut out),
+        Verb::Verify => offline::verify(&config, &mut out),
         Verb::Admin(verb) => admin::run(config, verb, &mut out),
     };
     done.and(out.flush()).map_err(|error| match standard {

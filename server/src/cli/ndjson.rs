@@ -77,6 +77,9 @@ pub(super) fn push(line: &[u8], builder: &mut BatchBuilder) -> Result<(), CliErr
     if payload.is_none() && !tombstone {
         return Err(CliError::usage("payload (or payload_base64) is missing"));
     }
+    if tombstone && key.is_none() {
+        return Err(CliError::usage("a tombstone needs a key"));
+    }
     let mut headers = Vec::new();
     for header in line.headers.iter().flatten() {
         let name = bytes("name", &header.name, &header.name_base64)?;

@@ -23,6 +23,13 @@ pub(super) fn with_engine<F: Future<Output = Result<(), CliError>>>(
     if !create {
         check_exists(&config)?;
     }
+    if config.data_dir.exists() && !config.data_dir.is_dir() {
+        let text = format!(
+            "data directory {} is not a directory",
+            config.data_dir.display()
+        );
+        return Err(CliError::unusable(text));
+    }
     config.create = create;
     let engine = Engine::open(config)?;
     let done = block_on(verb(engine.handle().clone()));

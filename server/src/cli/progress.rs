@@ -15,18 +15,34 @@ pub(super) struct Progress(ProgressBar);
 impl Progress {
     /// Counts records; how many there will be is not known.
     pub(super) fn records() -> Self {
+        Self::with("{spinner} {human_pos} records, {per_sec}, {msg}")
+    }
+
+    /// Counts bytes; how many there will be is not known.
+    pub(super) fn bytes() -> Self {
+        Self::with("{spinner} {bytes}, {bytes_per_sec}, {msg}")
+    }
+
+    /// Draws nothing.
+    pub(super) fn hidden() -> Self {
+        Self(ProgressBar::hidden())
+    }
+
+    fn with(template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{spinner} {human_pos} records, {per_sec}, {msg}");
-        if let Ok(style) = style {
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(200));
         Self(bar)
     }
 
-    /// Draws nothing.
-    pub(super) fn hidden() -> Self {
-        Self(ProgressBar::hidden())
+    /// So many bytes in all, and what is being read.
+    pub(super) fn at(&self, bytes: u64, reading: &str) {
+        if !self.0.is_hidden() {
+            self.0.set_position(bytes);
+            self.0.set_message(reading.to_owned());
+        }
     }
 
     /// So many more records; `bytes` of the input so far.

@@ -122,7 +122,9 @@ impl Reader {
     fn write(&mut self, chunk: &ReadChunk, out: &mut Output) -> Result<(), CliError> {
         let mut rest = &chunk.frames[..];
         while !rest.is_empty() && self.left > 0 {
-            let (frame, after) = FrameView::split_trusted(rest)?;
+            let (frame, after) = FrameView::split_trusted(rest).map_err(|error| {
+                CliError::corrupt(format!("records from {}: {error}", chunk.first))
+            })?;
             rest = after;
             out.write(|writer| {
                 let asked = |record: &RecordView<'_>| {

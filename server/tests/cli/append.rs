@@ -375,7 +375,7 @@ fn append_refused_inputs_touch_nothing() {
             &["--value", "x", "--tombstone"],
             b"",
             2,
-            "record 1: a tombstone needs a key",
+            "a tombstone needs a key: give it by --record",
         ),
         (
             &["--value", "x", "--fingerprint", "00"],
@@ -468,5 +468,7 @@ fn append_no_create_needs_directory_and_feed() {
     assert!(!bench.data().exists());
     bench.ok(&["feed", "create", "g"]);
     bench.run(&words).fails(4, &["feed \"f\" not found"]);
+    let token = ["append", "f", "--value", "x", "--fencing-token", "1"];
+    bench.run(&token).fails(4, &["feed \"f\" not found"]);
     bench.ok(&["append", "g", "--value", "x", "--no-create"]);
 }

@@ -54,6 +54,7 @@ fn reading_verbs_make_no_directory() {
         &["commits", "f"],
         &["seal", "f"],
         &["admin", "repair", "f"],
+        &["verify"],
     ] {
         bench.run(words).fails(4, &["does not exist"]);
         assert!(!bench.data().exists(), "{words:?}");
@@ -158,6 +159,35 @@ fn data_directory_that_is_a_file_is_refused() {
     let file = bench.file("data", b"precious");
     bench
         .run(&["append", "f", "--value", "x"])
-        .fails(7, &["data"]);
+        .fails(7, &["data is not a directory"]);
     assert_eq!(std::fs::read(file).unwrap(), b"precious");
+}
+
+#[test]
+fn verify_passes_and_names_the_damaged_file_and_offset() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--record", "k=v"]);
+    bench.ok(&["append", "f", "--value", "w", "--no-seal"]);
+    let before = snapshot(&bench.data());
+    let printed = bench.ok(&["verify"]);
+    assert!(
+        printed.starts_with("verified: 1 feed, 1 commit, 1 pack with 1 record,"),
+        "{printed}"
+    );
+    assert!(printed.ends_with("cleanly closed\n"), "{printed}");
+    assert!(snapshot(&bench.data()) == before, "nothing was touched");
+    let report = &bench.json(&["verify"])[0];
+    assert_eq!(
+        (&report["verified"], &report["logs"][0]["clean"]),
+        (&json!(true), &json!(true))
+    );
+    let packs = before.keys().find(|path| path.ends_with(".pack")).unwrap();
+    let mut bytes = before[packs].clone();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(packs, &bytes).unwrap();
+    let name = Path::new(packs).file_name().unwrap().to_str().unwrap();
+    bench
+        .run(&["verify"])
+        .fails(5, &["corrupt: ", name, "at offset"]);
 }

@@ -210,7 +210,8 @@ fn seal_of_an_exclusive_feed_binds_the_token() {
     let bench = Bench::new();
     bench.ok(&["feed", "create", "f", "--exclusive"]);
     bench.ok(&["append", "f", "--value", "a", "--no-seal"]);
-    assert_eq!(bench.json(&["seal", "f"])[0]["epoch"], json!(2));
+    assert_eq!(bench.json(&["seal", "f"])[0]["records"], json!(1));
+    assert_eq!(bench.json(&["feed", "show", "f"])[0]["epoch"], json!(2));
 }
 
 #[test]

@@ -1,0 +1,20 @@
+//! Host: the few things the engine asks of the process it lives in while it opens.
+//!
+//! **Invariants**
+//! - Blocking; called on the opener's thread, never on a shard.
+
+use std::io;
+use std::path::Path;
+
+/// The thread that a shard runs on.
+pub(crate) type ShardThread<T> = std::thread::JoinHandle<T>;
+
+/// Makes a directory and its parents.
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
+}
+
+/// Cores this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
