@@ -271,7 +271,7 @@ fn reshard_keeps_every_feed_record_and_lease() {
     }
     let (engine, handle) = open(config.clone());
     // Producers remember: the same batch again is a duplicate.
-    let again = common::produced(b"producer-4", 0, 119, b"order 599");
+    let again = common::produced(b"producer-4", 0, 39, b"order 199");
     assert!(
         block_on(handle.append("orders/eu", again))
             .unwrap()

@@ -89,10 +89,10 @@ fn log_places(dir: &Path, report: &VerifyReport) -> Places {
             to.push((segment.file.clone(), offset));
         };
         let live = (live_from..=current).contains(&segment.number);
-        for offset in [0, 7, 8, 10, 12, 16, 24, 32, 40, 47, 48, 100, 2000, 4095] {
+        for offset in [0, 8, 10, 12, 16, 24, 32, 40, 48, 4095] {
             put(offset, live);
         }
-        let every = segment.groups.len() / 4 + 1;
+        let every = segment.groups.len() / 3 + 1;
         let mut used = BLOCK;
         for (n, (at, group)) in segment.groups.iter().enumerate() {
             let proven = live && group.end() <= log.proven_end;
@@ -103,9 +103,7 @@ fn log_places(dir: &Path, report: &VerifyReport) -> Places {
             if n % every != 0 && n + 1 != segment.groups.len() {
                 continue;
             }
-            let header = [
-                0, 8, 10, 12, 16, 24, 32, 40, 44, 48, 52, 56, 60, 64, 80, 127,
-            ];
+            let header = [0, 8, 10, 12, 16, 24, 32, 40, 52, 56, 64, 127];
             let body_end = 128 + u64::from(group.body_bytes);
             let body = [128, 130, 140, 128 + u64::from(group.body_bytes) / 2];
             let tail = [body_end - 1, body_end, len - 1];
@@ -131,7 +129,9 @@ fn log_places(dir: &Path, report: &VerifyReport) -> Places {
             }
         }
     }
-    let claims = files(dir).into_iter().filter(|f| f.to_string_lossy().contains("reserve"));
+    let claims = files(dir)
+        .into_iter()
+        .filter(|f| f.to_string_lossy().contains("reserve"));
     places.unseen.extend(claims.map(|file| (file, 100)));
     // Files that were prepared, or failed to be, and hold no segment.
     let spare = files(dir).into_iter().filter(|f| f.starts_with("wal"));
@@ -143,8 +143,8 @@ fn log_places(dir: &Path, report: &VerifyReport) -> Places {
 
 /// Offsets over all of a file: densely for the first of its kind, sparsely for others.
 fn spread(len: u64, dense: bool) -> BTreeSet<u64> {
-    let count = if dense { 40 } else { 5 };
-    let head = if dense { 24 } else { 1 };
+    let count = if dense { 16 } else { 3 };
+    let head = if dense { 10 } else { 0 };
     let even = (0..count).map(|n| n * (len - 1) / (count - 1));
     let ends = (0..head).chain(len.saturating_sub(head)..len);
     even.chain(ends).filter(|at| *at < len).collect()

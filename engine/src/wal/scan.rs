@@ -337,6 +337,9 @@ impl<E: Env> Scanner<'_, E> {
         let here = self.geometry.place(at, 1);
         let number = self.geometry.segment_of(here);
         let position = self.geometry.position_of(here);
+        if !self.found.by_number.contains_key(&number) {
+            return Ok(self.found.place(number, position));
+        }
         let stays = match self.header_at(here).await? {
             Some(header) if header.offset == here => true,
             _ => self.any_group_from(number, position, here).await?,

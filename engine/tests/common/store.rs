@@ -55,26 +55,26 @@ pub fn fill(config: &EngineConfig) {
                 .await
                 .unwrap();
         }
-        rounds(&handle, 0, 300).await;
+        rounds(&handle, 0, 100).await;
         handle.seal("keyed", None, "first load").await.unwrap();
         handle.seal("plain", None, "").await.unwrap();
-        rounds(&handle, 300, 420).await;
+        rounds(&handle, 100, 140).await;
         // A discarded stream between two sealed ones.
         handle
             .settle_stream("plain", None, CommitKind::Discarded, "bad run")
             .await
             .unwrap();
         handle.seal("keyed", None, "second").await.unwrap();
-        rounds(&handle, 420, 500).await;
+        rounds(&handle, 140, 165).await;
         // Abandoned: another stream is opened over an unsealed one.
         handle.open("plain").await.unwrap();
         handle.open("orders/eu").await.unwrap();
-        rounds(&handle, 500, 560).await;
+        rounds(&handle, 165, 185).await;
     });
     close(engine);
     // Once more, so that a second checkpoint and incarnation are there.
     let (engine, handle) = open(config.clone());
-    block_on(rounds(&handle, 560, 600));
+    block_on(rounds(&handle, 185, 200));
     close(engine);
 }
 
@@ -88,7 +88,7 @@ async fn rounds(handle: &Handle<ProductionEnv>, from: u64, to: u64) {
         let text = format!("order {i}");
         let order = produced(id.as_bytes(), 0, i / 5, text.as_bytes());
         handle.append("orders/eu", order).await.unwrap();
-        if i % 20 == 0 {
+        if i % 10 == 0 {
             for quiet in ["quiet/1", "quiet/2"] {
                 handle.append(quiet, batch(&[b"tick"])).await.unwrap();
             }
