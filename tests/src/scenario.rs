@@ -53,7 +53,7 @@ pub struct Scenario {
     pub operations: u64,
     /// Damage that the plan plants may be found at a start; the run then ends well.
     pub corruption_allowed: bool,
-    /// After the last round bits of files below this folder flip, of a store that was closed in
+    /// After the last round a bit flips in the newest file below this folder, of a store closed in
     /// good order: everything in it is known to be durable, so the damage must be found.
     pub rot_after_close: Option<&'static str>,
     /// Disk and bucket grow before the judgement: what was refused for room must work by then.
@@ -291,15 +291,12 @@ impl Run {
         }
     }
 
-    /// One more process that works and closes in good order, then flips some bits of its files.
+    /// One more process that works and closes in good order, then flips a bit of the file it wrote last.
     fn close_and_rot<S: Subject>(&mut self, dir: &str) -> Result<(), String> {
         self.work::<S>(u64::MAX, true)?;
         self.sim.kill();
-        let files = self.sim.files(dir);
-        for _ in 0..FLIPS {
-            let at = self.rng.index(files.len().max(1));
-            files.get(at).map(|path| self.sim.rot_file(path));
-        }
+        let newest = self.sim.newest_file(dir);
+        newest.map(|path| self.sim.rot_file(&path));
         Ok(())
     }
 
@@ -346,8 +343,6 @@ impl Run {
     }
 }
 
-/// Bits that flip, so that one of them is likely to hit something that matters.
-const FLIPS: usize = 4;
 /// How long publication may take once errors are healed.
 const SETTLE: Duration = Duration::from_secs(600);
 
