@@ -292,7 +292,7 @@ fn engine_round(
         one_at_a_time(handle, &feeds[0], single, 20)?;
         let alone = one_at_a_time(handle, &feeds[0], single, options.count)?;
         let sessions = open_sessions(handle, &feeds, crew)?;
-        let run = drive(handle, sessions, crew, shape, until)?;
+        let run = drive(handle, &sessions, crew, shape, until)?;
         delete_feeds(handle, &feeds)?;
         cell.log_mb_per_s.push(run.log_mb_per_s());
         cell.load

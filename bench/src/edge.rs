@@ -116,7 +116,7 @@ fn full_rate(
             measure: Duration::from_secs(24 * 3600),
             log_bytes_max: (options.mib << 20) / 10 * tenths,
         };
-        let run: LoadRun = drive(handle, sessions, crew, shape, until)?;
+        let run: LoadRun = drive(handle, &sessions, crew, shape, until)?;
         refused += run.refused;
         table.row(vec![
             shape.label(),

@@ -257,11 +257,11 @@ fn spread_run(
         feeds: feeds.clone(),
         next: next.clone(),
     };
-    let targets = (0..crew.producers).map(|_| aim()).collect();
+    let targets: Vec<Aim> = (0..crew.producers).map(|_| aim()).collect();
     let until = Until {
         warmup: Duration::from_millis(200),
         measure: Duration::from_secs_f64(seconds),
         log_bytes_max,
     };
-    drive(handle, targets, crew, shape, until)
+    drive(handle, &targets, crew, shape, until)
 }

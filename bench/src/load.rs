@@ -240,14 +240,14 @@ struct Tally {
 /// Drives `targets`, one per producer, and measures.
 pub fn drive(
     handle: &EngineHandle,
-    targets: Vec<Target>,
+    targets: &[Target],
     crew: Crew,
     shape: Shape,
     until: Until,
 ) -> Result<LoadRun> {
     let mut producers = Vec::new();
-    for (n, target) in targets.into_iter().enumerate() {
-        let token = match &target {
+    for (n, target) in targets.iter().enumerate() {
+        let token = match target {
             Target::Session(session) => Some(session.lease().epoch.0),
             Target::Spread { .. } => None,
         };
@@ -255,7 +255,7 @@ pub fn drive(
     }
     let shared = Shared::default();
     let threads = crew.threads.clamp(1, producers.len().max(1));
-    let mut shares: Vec<Vec<(Target, Batch)>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut shares: Vec<Vec<(&Target, Batch)>> = (0..threads).map(|_| Vec::new()).collect();
     for (n, producer) in producers.into_iter().enumerate() {
         shares[n % threads].push(producer);
     }
@@ -284,7 +284,7 @@ pub fn drive(
     })
 }
 
-fn run_share(share: Vec<(Target, Batch)>, depth: usize, shared: &Shared) -> Result<Tally> {
+fn run_share(share: Vec<(&Target, Batch)>, depth: usize, shared: &Shared) -> Result<Tally> {
     let tally = Rc::new(RefCell::new(Tally {
         batches: 0,
         latencies: Latencies::new(),

@@ -27,13 +27,13 @@ use crate::workdir::{Workdir, idle_lane, prewrite, recycle};
 #[derive(clap::Args)]
 pub struct Options {
     /// Pairs per batch shape.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 11)]
     pub pairs: usize,
     /// Seconds of each engine run.
-    #[arg(long, default_value_t = 4.0)]
+    #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
     /// Seconds of each plain run.
-    #[arg(long, default_value_t = 2.5)]
+    #[arg(long, default_value_t = 0.7)]
     pub plain_seconds: f64,
     /// Producers.
     #[arg(long, default_value_t = 64)]
@@ -53,8 +53,8 @@ pub struct Options {
     /// Records of a batch.
     #[arg(long, default_value_t = 100)]
     pub records: usize,
-    /// Log budget in MiB; a run ends when it has written four fifths of it.
-    #[arg(long, default_value_t = 4096)]
+    /// Log budget in MiB; all runs of a shape together end at four fifths of it.
+    #[arg(long, default_value_t = 6144)]
     pub log_mib: u64,
 }
 
@@ -89,42 +89,51 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
             records: options.records,
             record_bytes: *record_bytes,
         };
-        let mut pairs = Vec::new();
-        for round in 1..=options.pairs {
-            progress("wal", round, options.pairs);
-            pairs.push(pair(&workdir, &config, options, shape, &mut plain)?);
-        }
+        let pairs = shape_pairs(&workdir, &config, options, shape, &mut plain)?;
         tell(&mut report, shape, &pairs);
+        recycle(&config)?;
     }
     Ok(report)
 }
 
-fn pair(
+/// All pairs of one shape on one engine, which rests while the yardstick runs.
+fn shape_pairs(
     workdir: &Workdir,
     config: &EngineConfig,
     options: &Options,
     shape: Shape,
     plain: &mut PlainFile,
-) -> Result<Pair> {
-    let before = workdir.segments();
-    let until = Until {
-        warmup: Duration::from_millis(300),
-        measure: Duration::from_secs_f64(options.seconds),
-        log_bytes_max: config.wal.disk_bytes_max / 10 * 8,
-    };
+) -> Result<Vec<Pair>> {
     let crew = options.crew();
-    let engine = engine_run(config, crew, shape, until, options.one_feed)?;
-    let fresh_segments = workdir.segments() - before;
+    let until = Until {
+        warmup: Duration::from_millis(200),
+        measure: Duration::from_secs_f64(options.seconds),
+        log_bytes_max: config.wal.disk_bytes_max / 10 * 8 / options.pairs.max(1) as u64,
+    };
     let time = Duration::from_secs_f64(options.plain_seconds);
-    let same = plain.run(engine.median_group as usize, time, u64::MAX)?;
-    let mib = plain.run(1 << 20, time, u64::MAX)?;
-    recycle(config)?;
-    Ok(Pair {
-        engine,
-        same,
-        mib,
-        fresh_segments,
-    })
+    let feeds = feed_names("load", if options.one_feed { 1 } else { crew.producers });
+    let engine = Engine::open(config.clone())?;
+    create_feeds(engine.handle(), &feeds)?;
+    let sessions = open_sessions(engine.handle(), &feeds, crew)?;
+    let mut pairs = Vec::new();
+    for round in 1..=options.pairs {
+        progress("wal", round, options.pairs);
+        let before = workdir.segments();
+        let run = drive(engine.handle(), &sessions, crew, shape, until)?;
+        let fresh_segments = workdir.segments() - before;
+        let same = plain.run(run.median_group as usize, time, u64::MAX)?;
+        let mib = plain.run(1 << 20, time, u64::MAX)?;
+        pairs.push(Pair {
+            engine: run,
+            same,
+            mib,
+            fresh_segments,
+        });
+    }
+    drop(sessions);
+    delete_feeds(engine.handle(), &feeds)?;
+    block_on(engine.close())?;
+    Ok(pairs)
 }
 
 /// One run on a directory that is there already; its feeds are deleted afterwards.
@@ -139,7 +148,7 @@ pub fn engine_run(
     let engine = Engine::open(config.clone())?;
     create_feeds(engine.handle(), &feeds)?;
     let sessions = open_sessions(engine.handle(), &feeds, crew)?;
-    let run = drive(engine.handle(), sessions, crew, shape, until)?;
+    let run = drive(engine.handle(), &sessions, crew, shape, until)?;
     delete_feeds(engine.handle(), &feeds)?;
     block_on(engine.close())?;
     Ok(run)

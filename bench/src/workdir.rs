@@ -98,7 +98,7 @@ pub fn prewrite(config: &EngineConfig, bytes: u64) -> Result<()> {
     let engine = Engine::open(config.clone())?;
     create_feeds(engine.handle(), &feeds)?;
     let sessions = open_sessions(engine.handle(), &feeds, crew)?;
-    drive(engine.handle(), sessions, crew, shape, until)?;
+    drive(engine.handle(), &sessions, crew, shape, until)?;
     delete_feeds(engine.handle(), &feeds)?;
     block_on(engine.close())?;
     recycle(config)

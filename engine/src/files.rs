@@ -23,13 +23,30 @@ pub(crate) async fn write_whole<D: Disk>(
 ) -> Result<()> {
     let path = dir.join(name);
     let temporary = dir.join(format!("{name}.tmp"));
-    let fail = |op, error: &std::io::Error| Error::io(op, &path, error);
-    let file = match disk.create(&temporary).await {
+    let written = write_temporary(disk, &path, &temporary, bytes).await;
+    if written.is_err() {
+        // What a full disk refused must not keep the space that it got.
+        let _ = disk.remove(&temporary).await;
+        return written;
+    }
+    disk.rename(&temporary, &path)
+        .await
+        .map_err(|e| Error::io("rename", &path, &e))
+}
+
+async fn write_temporary<D: Disk>(
+    disk: &D,
+    path: &Path,
+    temporary: &Path,
+    bytes: &[u8],
+) -> Result<()> {
+    let fail = |op, error: &std::io::Error| Error::io(op, path, error);
+    let file = match disk.create(temporary).await {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            disk.remove(&temporary)
+            disk.remove(temporary)
                 .await
                 .map_err(|e| fail("replace", &e))?;
-            disk.create(&temporary).await
+            disk.create(temporary).await
         }
         other => other,
     };
@@ -45,11 +62,7 @@ pub(crate) async fn write_whole<D: Disk>(
     file.set_len(bytes.len() as u64)
         .await
         .map_err(|e| fail("truncate", &e))?;
-    file.sync_data().await.map_err(|e| fail("sync", &e))?;
-    drop(file);
-    disk.rename(&temporary, &path)
-        .await
-        .map_err(|e| fail("rename", &e))
+    file.sync_data().await.map_err(|e| fail("sync", &e))
 }
 
 /// Reads `dir/name` whole; `None` if it is not there.

@@ -32,6 +32,9 @@ mod sync;
 mod verify;
 pub mod wal;
 
+pub use engine::offline::{
+    FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
+};
 pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, Ticket};
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;

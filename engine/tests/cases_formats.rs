@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::image::{self, GroupAt};
-use common::{assert_holds, close, open, payload, put, quick, read, small};
+use common::{assert_holds, close, open, payload, quick, read, small};
 use futures_lite::future::block_on;
 use sealog_engine::{Engine, Error, FeedOptions, ReadRequest};
 use sha2::{Digest, Sha256};
@@ -79,7 +79,7 @@ fn refuses(dir: &Path, file: &Path, version: u8, about: &str) {
 }
 
 /// Raises the version of `file` at `at`, with its checksum made to fit or not, and puts it back.
-fn raised_and_back(store: &Store, file: &Path, at: u64, seal: impl Fn(&mut Vec<u8>)) {
+fn raised_and_back(store: &Store, file: &Path, at: u64, seal: impl Fn(&mut [u8])) {
     let original = std::fs::read(file).unwrap();
     for sealed in [false, true] {
         let about = format!("{}, checksum made to fit: {sealed}", file.display());
@@ -105,7 +105,7 @@ fn seal_preamble(bytes: &mut [u8], len: usize) {
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn seal_whole(bytes: &mut Vec<u8>) {
+fn seal_whole(bytes: &mut [u8]) {
     let len = bytes.len();
     seal_preamble(bytes, len);
 }

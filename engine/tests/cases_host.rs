@@ -274,7 +274,7 @@ fn log_only(dir: &Path) -> EngineConfig {
 /// The log is packed: packs fill the disk, and then the log cannot go on.
 fn packing(dir: &Path) -> EngineConfig {
     let mut config = small(dir);
-    config.wal.full_wait = Duration::from_millis(200);
+    config.wal.full_wait = Duration::from_secs(2);
     config
 }
 
@@ -345,7 +345,10 @@ fn disk_full(case: &str, config: fn(&Path) -> EngineConfig) {
     let mut payloads = Vec::new();
     let (engine, handle) = open(config(&dir));
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
-    is_storage_full(&fill(&handle, &mut payloads), case);
+    // The log at its bound while packing is slow is refused too; that is not this case.
+    while free_bytes(&mount.dir) > 2 << 20 {
+        is_storage_full(&fill(&handle, &mut payloads), case);
+    }
     assert!(!payloads.is_empty());
     println!(
         "{case}: full after {} commits, {} bytes free",
@@ -464,7 +467,7 @@ fn case_r18_own_store_fills_most_of_the_disk_opens() {
         return;
     };
     let dir = mount.dir.join("store");
-    let (engine, handle) = open(packing(&dir));
+    let (engine, handle) = open(small(&dir));
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
     let mut payloads = Vec::new();
     let total = free_bytes(&mount.dir);
@@ -474,7 +477,7 @@ fn case_r18_own_store_fills_most_of_the_disk_opens() {
     }
     close(engine);
     for _ in 0..2 {
-        let (engine, handle) = open(packing(&dir));
+        let (engine, handle) = open(small(&dir));
         assert_holds(&handle, FEED, &payloads, "own store fills the disk");
         payloads.push(payload(payloads.len() as u64, 1000));
         put(&handle, FEED, payloads.last().unwrap());

@@ -183,6 +183,10 @@ impl Subject for EngineSubject {
         }))
     }
 
+    fn commits_prefix(feed: &str) -> String {
+        format!("feeds/{feed}/")
+    }
+
     async fn settle(&self) {
         let Ok(feeds) = self.handle.list_feeds("", "", usize::MAX).await else {
             return;

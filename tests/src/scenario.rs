@@ -15,7 +15,10 @@ use crate::subject::{Outcome, StartError, Subject};
 use crate::workload::{Client, Mix, Session};
 use sealog_engine::env::Env;
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// How a process ends.
@@ -50,6 +53,9 @@ pub struct Scenario {
     pub operations: u64,
     /// Damage that the plan plants may be found at a start; the run then ends well.
     pub corruption_allowed: bool,
+    /// After the last round a bit of a file below this folder flips, of a store that was closed in
+    /// good order: everything in it is known to be durable, so the damage must be found.
+    pub rot_after_close: Option<&'static str>,
     /// Disk and bucket grow before the judgement: what was refused for room must work by then.
     pub heals_room: bool,
 }
@@ -68,6 +74,7 @@ impl Scenario {
             steps_max: 400,
             operations: 30,
             corruption_allowed: false,
+            rot_after_close: None,
             heals_room: false,
         }
     }
@@ -161,10 +168,14 @@ impl Run {
             faults.plan.disk_capacity_bytes = u64::MAX;
             faults.plan.bucket_capacity_bytes = u64::MAX;
         }
+        if let Some(dir) = self.scenario.rot_after_close {
+            self.close_and_rot::<S>(dir)?;
+        }
         let Some(before) = self.look::<S>()? else {
             return Ok(self.report(&[], true));
         };
         self.judge(&before)?;
+        self.judge_bucket::<S>(&before)?;
         if self.rng.coin() || self.scenario.end == End::Kill {
             self.sim.crash();
         } else {
@@ -249,7 +260,7 @@ impl Run {
         let ids: Vec<String> = (0..self.clients.len()).map(Client::producer_id).collect();
         let feeds = self.feeds.clone();
         let looked = self.sim.run(async move |env: SimEnv| {
-            let subject = S::start(env).await?;
+            let subject = S::start(env.clone()).await?;
             let mut all = Vec::new();
             for feed in feeds.iter() {
                 let made = subject.create_feed(feed).await;
@@ -257,7 +268,9 @@ impl Run {
                     return Ok(Err(format!("{feed}: {why}")));
                 }
             }
-            subject.settle().await;
+            if !within(&env, SETTLE, subject.settle()).await {
+                return Ok(Err(format!("not all is published after {SETTLE:?}")));
+            }
             for feed in feeds.iter() {
                 match observe(&subject, feed, &ids).await {
                     Ok(observation) => all.push(observation),
@@ -276,6 +289,38 @@ impl Run {
             Ok(Err(why)) => Err(why),
             Err(error) => Err(format!("does not start: {error:?}")),
         }
+    }
+
+    /// Starts and closes the store in good order, then flips one bit of one of its files.
+    fn close_and_rot<S: Subject>(&mut self, dir: &str) -> Result<(), String> {
+        let closed = self.sim.run(async |env: SimEnv| {
+            let subject = S::start(env).await?;
+            subject.close().await;
+            Ok::<(), StartError>(())
+        });
+        closed.map_err(|error| format!("does not start: {error:?}"))?;
+        self.sim.kill();
+        let files = self.sim.files(dir);
+        let at = self.rng.index(files.len().max(1));
+        files.get(at).map(|path| self.sim.rot_file(path));
+        Ok(())
+    }
+
+    /// The bucket holds as many commit objects as there are commits.
+    fn judge_bucket<S: Subject>(&self, seen: &[Observation]) -> Result<(), String> {
+        let inventory = self.sim.bucket_inventory();
+        for (feed, observation) in self.feeds.iter().zip(seen) {
+            let prefix = S::commits_prefix(feed);
+            let objects = inventory.iter().filter(|(key, _)| key.starts_with(&prefix));
+            let objects = objects.filter(|(key, _)| key.ends_with(".commit")).count();
+            if objects != observation.commits.len() {
+                let listed = observation.commits.len();
+                return Err(format!(
+                    "{feed}: {listed} commits, {objects} objects of them"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn judge(&self, seen: &[Observation]) -> Result<(), String> {
@@ -304,15 +349,33 @@ impl Run {
     }
 }
 
+/// How long publication may take once errors are healed.
+const SETTLE: Duration = Duration::from_secs(600);
+
+/// Whether `work` ends within `longest` of virtual time.
+async fn within(env: &SimEnv, longest: Duration, work: impl Future<Output = ()>) -> bool {
+    let mut work = pin!(work);
+    let mut late = pin!(env.sleep(longest));
+    std::future::poll_fn(|cx| {
+        if work.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        late.as_mut().poll(cx).map(|()| false)
+    })
+    .await
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worked {
     Fine,
     Corrupt,
 }
 
-/// How many of `seeds` breach: the measure of a planted bug.
+/// How many of `seeds` breach, or hang, or panic: the measure of a planted bug.
 pub fn caught<S: Subject>(seeds: std::ops::Range<u64>, scenario: &Scenario) -> usize {
-    seeds
-        .filter(|&seed| run::<S>(seed, scenario).is_err())
-        .count()
+    let breaches = |seed: &u64| {
+        let run = std::panic::AssertUnwindSafe(|| run::<S>(*seed, scenario));
+        !matches!(std::panic::catch_unwind(run), Ok(Ok(_)))
+    };
+    seeds.filter(breaches).count()
 }

@@ -136,6 +136,8 @@ pub trait Subject: Clone + 'static {
         feed: &str,
         id: &str,
     ) -> impl Future<Output = Result<Option<ProducerView>, String>>;
+    /// What keys of the feed's commit objects in the bucket begin with.
+    fn commits_prefix(feed: &str) -> String;
     /// Completes when nothing is left to publish.
     fn settle(&self) -> impl Future<Output = ()>;
     /// Closes in good order.

@@ -323,6 +323,10 @@ impl<const BUG: u8> Subject for Toy<BUG> {
         Ok(known.map(|&(epoch, sequence)| ProducerView { epoch, sequence }))
     }
 
+    fn commits_prefix(_: &str) -> String {
+        "none/".to_owned()
+    }
+
     async fn settle(&self) {}
 
     async fn close(&self) {}

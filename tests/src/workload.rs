@@ -335,10 +335,11 @@ impl<S: Subject> Session<S> {
     }
 
     async fn discard(&self, feed: &str) {
-        let mut history = self.history.borrow_mut();
-        let sent = history.tick();
-        history.discarding.entry(feed.to_owned()).or_insert(sent);
-        drop(history);
+        {
+            let mut history = self.history.borrow_mut();
+            let sent = history.tick();
+            history.discarding.entry(feed.to_owned()).or_insert(sent);
+        }
         if let Outcome::Acked(commit) = self.subject.discard(feed).await {
             self.history.borrow_mut().saw_commit(feed, &commit);
         }

@@ -55,6 +55,11 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a directory that has nothing in it.
+pub(crate) fn remove_empty_dir(dir: &Path) -> io::Result<()> {
+    fs::remove_dir(dir)
+}
+
 /// Names of the files directly in `dir`, sorted. Names that aren't UTF-8 are left out: we make none.
 pub(crate) fn list_files(dir: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();

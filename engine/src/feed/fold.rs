@@ -211,7 +211,13 @@ impl Feed {
 
     /// Adds to the stream's sparse log index. The first batch in a segment always gets an entry, so
     /// that what is packed up to a segment's end never holds that segment back.
-    fn index_batch(&mut self, id: StreamId, sequence: u64, offset: u64, geometry: Geometry) {
+    pub(super) fn index_batch(
+        &mut self,
+        id: StreamId,
+        sequence: u64,
+        offset: u64,
+        geometry: Geometry,
+    ) {
         let Some(stream) = self.stream_mut(id) else {
             return;
         };

@@ -11,8 +11,10 @@
 
 mod codec;
 mod fold;
+mod offline;
 mod store;
 
+pub(crate) use offline::Seen;
 pub use store::Feeds;
 
 use std::rc::Rc;

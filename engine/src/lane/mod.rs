@@ -17,6 +17,7 @@
 //! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
 
 pub(crate) mod keys;
+mod pack_writer;
 mod packer;
 pub(crate) mod publish;
 mod sweep;
@@ -110,6 +111,8 @@ pub(crate) fn start<E: Env>(service: &Rc<LogService<E>>) {
     let packing = service.clone();
     service.env.spawn("lane", async move {
         run(&packing).await;
+        // Nothing will be published any more: whoever waits for it must hear of it.
+        packing.wake_all();
         packing.lane.leave();
     });
     let checkpointing = service.clone();

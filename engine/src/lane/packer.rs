@@ -10,13 +10,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use sealog_frame::FrameView;
 
+use super::pack_writer::PackWriter;
 use super::{needed_from, stopping};
 use crate::commit::{CommitKind, PackPlace, PackRef, paths};
-use crate::env::{AlignedBuf, Bucket, Env, Upload};
+use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::ids::{FeedId, Sequence, StreamId};
 use crate::pack::{PackBuilder, PackError, PackKind, PackOptions, PackSummary};
@@ -25,15 +25,15 @@ use crate::shard::LogService;
 use crate::wal::entry::Change;
 use crate::wal::reader::{Group, LogReader, Missing};
 
-/// A stream with less than this in a region waits for the shared pack.
-const HOT_BYTES: usize = 256 << 10;
+/// A stream with at least this part of a region gets a pack of its own, the others share one.
+const HOT_SHARE: usize = 8;
+/// Sections of a shared pack that are hashed in one go.
+const JOB_BYTES: usize = 4 << 20;
 
 /// Name of the file that claims space for one pack, in the data directory.
 const RESERVE_FILE: &str = "reserve.pack";
 
 type Key = (FeedId, StreamId);
-type UploadOf<E> = <<E as Env>::Bucket as Bucket>::Upload;
-
 /// A batch in a group that is held in memory.
 #[derive(Clone)]
 struct FrameRef {
@@ -50,8 +50,7 @@ impl FrameRef {
 }
 
 struct OpenPack<E: Env> {
-    builder: PackBuilder,
-    upload: UploadOf<E>,
+    writer: PackWriter<E>,
     end: u64,
 }
 
@@ -79,7 +78,8 @@ impl<E: Env> Packer<E> {
                 service.env.clone(),
                 service.config.data_dir.join(RESERVE_FILE),
             ),
-            region_bytes: (lane_bytes / 4).clamp(1 << 20, 8 << 20),
+            region_bytes: (lane_bytes / 2)
+                .min(usize::try_from(service.config.pack_bytes).unwrap_or(lane_bytes)),
             options: PackOptions {
                 part_bytes: (lane_bytes / 128).clamp(64 << 10, 1 << 20),
                 ..PackOptions::default()
@@ -132,16 +132,35 @@ impl<E: Env> Packer<E> {
                 break;
             }
             worked = true;
-            for (key, frames) in region {
-                let bytes: usize = frames.iter().map(|frame| frame.range.len()).sum();
-                if bytes >= HOT_BYTES || self.open.contains_key(&key) {
-                    self.take_frames(key, frames).await?;
-                }
-            }
+            self.deal(region, held).await?;
             self.bound_memory().await?;
             self.service.env.yield_if_needed().await;
         }
         Ok(worked)
+    }
+
+    /// Deals a region out: hot streams to packs of their own, all others to shared packs.
+    async fn deal(&mut self, region: BTreeMap<Key, Vec<FrameRef>>, held: usize) -> Result<()> {
+        let mut sections = Vec::new();
+        for (key, frames) in region {
+            let bytes: usize = frames.iter().map(|frame| frame.range.len()).sum();
+            let hot = bytes >= (held / HOT_SHARE).max(1);
+            if hot || self.open.contains_key(&key) {
+                self.take_frames(key, frames).await?;
+                continue;
+            }
+            let Some(built) = self.built_end(key) else {
+                continue;
+            };
+            let wanted: Vec<_> = frames.into_iter().filter(|f| f.base >= built).collect();
+            if wanted.first().is_some_and(|first| first.base > built) {
+                // What a failed round left in the log comes first.
+                self.take_frames(key, wanted).await?;
+            } else if !wanted.is_empty() {
+                sections.push((key, wanted));
+            }
+        }
+        self.share_sections(sections).await
     }
 
     /// Frames of a region for a stream that gets a pack of its own.
@@ -266,37 +285,17 @@ impl<E: Env> Packer<E> {
             Some(pack) => pack,
             None => self.begin(key).await?,
         };
-        let builder = pack.builder;
-        let (builder, parts, pushed) = self
-            .service
-            .env
-            .offload(move || {
-                let mut builder = builder;
-                let mut parts = Vec::new();
-                let mut pushed = Ok(());
-                for frame in &frames {
-                    pushed = builder.push_frame(frame.bytes());
-                    parts.extend(std::iter::from_fn(|| builder.drain()));
-                    if pushed.is_err() {
-                        break;
-                    }
-                }
-                (builder, parts, pushed)
-            })
-            .await;
-        pushed.map_err(|error| damaged(key, &error))?;
-        for part in parts {
-            pack.upload.part(Arc::new(part)).await?;
-        }
-        let full = builder.position() >= self.service.config.pack_bytes;
-        self.open.insert(
-            key,
-            OpenPack {
-                builder,
-                upload: pack.upload,
-                end,
-            },
-        );
+        let job = move |builder: &mut PackBuilder| {
+            frames
+                .iter()
+                .try_for_each(|frame| builder.push_frame(frame.bytes()))
+        };
+        pack.writer.run(job).await?;
+        // Columns of tiny records can outgrow the records: LANE-4.
+        let full = pack.writer.position() >= self.service.config.pack_bytes
+            || pack.writer.buffered_bytes() >= self.service.lane.lane_bytes / 4;
+        pack.end = end;
+        self.open.insert(key, pack);
         if full { self.cut(key).await } else { Ok(()) }
     }
 
@@ -306,16 +305,11 @@ impl<E: Env> Packer<E> {
             feed: key.0,
             stream: key.1,
         };
-        let mut builder = PackBuilder::new(kind, self.options);
-        builder
-            .begin_section(key.0, key.1, keyed)
-            .map_err(|error| damaged(key, &error))?;
-        let upload = self.service.env.bucket().upload().await?;
-        Ok(OpenPack {
-            builder,
-            upload,
-            end: 0,
-        })
+        let mut writer = PackWriter::begin(&self.service.env, kind, self.options).await?;
+        writer
+            .run(move |builder| builder.begin_section(key.0, key.1, keyed))
+            .await?;
+        Ok(OpenPack { writer, end: 0 })
     }
 
     fn keyed(&self, feed: FeedId) -> bool {
@@ -335,28 +329,10 @@ impl<E: Env> Packer<E> {
             .get(key.0)
             .map(|feed| feed.name.clone());
         let Some(name) = name else { return Ok(()) };
-        let summary = self
-            .finish(pack.builder, pack.upload, |summary| {
-                paths::stream_pack(&name, key.0, key.1, &summary.digest)
-            })
-            .await?;
+        let path = |summary: &PackSummary| paths::stream_pack(&name, key.0, key.1, &summary.digest);
+        let summary = pack.writer.finish(path).await?;
         self.stage(PackPlace::Stream, &summary);
         Ok(())
-    }
-
-    async fn finish(
-        &self,
-        builder: PackBuilder,
-        mut upload: UploadOf<E>,
-        path: impl FnOnce(&PackSummary) -> String,
-    ) -> Result<PackSummary> {
-        let finished = self.service.env.offload(move || builder.finish()).await;
-        let (parts, summary) = finished.map_err(|e| damaged((FeedId(0), StreamId(0)), &e))?;
-        for part in parts {
-            upload.part(Arc::new(part)).await?;
-        }
-        upload.finish(&path(&summary)).await?;
-        Ok(summary)
     }
 
     /// Logs every section of a durable pack whose stream still wants it. LANE-2.
@@ -395,7 +371,7 @@ impl<E: Env> Packer<E> {
             let held: usize = self
                 .open
                 .values()
-                .map(|pack| pack.builder.buffered_bytes())
+                .map(|pack| pack.writer.buffered_bytes())
                 .sum();
             if held <= self.service.lane.lane_bytes {
                 return Ok(());
@@ -403,7 +379,7 @@ impl<E: Env> Packer<E> {
             let biggest = self
                 .open
                 .iter()
-                .max_by_key(|(_, pack)| pack.builder.buffered_bytes());
+                .max_by_key(|(_, pack)| pack.writer.buffered_bytes());
             let Some(key) = biggest.map(|(key, _)| *key) else {
                 return Ok(());
             };
@@ -479,59 +455,39 @@ impl<E: Env> Packer<E> {
         let log = self.service.wal.params().log;
         let mut sections = sections.into_iter().peekable();
         while sections.peek().is_some() {
-            let mut upload = self.service.env.bucket().upload().await?;
-            let mut builder = PackBuilder::new(PackKind::Shared { log }, self.options);
-            while builder.position() < self.service.config.pack_bytes
-                && let Some((key, frames)) = sections.next()
-            {
-                let keyed = self.keyed(key.0);
-                let (back, parts, pushed) = self
-                    .service
-                    .env
-                    .offload(move || add_section(builder, key, keyed, &frames))
-                    .await;
-                builder = back;
-                pushed.map_err(|error| damaged(key, &error))?;
-                for part in parts {
-                    upload.part(Arc::new(part)).await?;
+            let kind = PackKind::Shared { log };
+            let mut writer = PackWriter::begin(&self.service.env, kind, self.options).await?;
+            while writer.position() < self.service.config.pack_bytes && sections.peek().is_some() {
+                let (mut job, mut bytes) = (Vec::new(), 0);
+                while bytes < JOB_BYTES
+                    && let Some((key, frames)) = sections.next()
+                {
+                    bytes += frames.iter().map(|frame| frame.range.len()).sum::<usize>();
+                    job.push((key, self.keyed(key.0), frames));
                 }
+                writer
+                    .run(move |builder| add_sections(builder, &job))
+                    .await?;
             }
             let path = |summary: &PackSummary| paths::shared_pack(log, &summary.digest);
-            let summary = self.finish(builder, upload, path).await?;
+            let summary = writer.finish(path).await?;
             self.stage(PackPlace::Shared(log), &summary);
         }
         Ok(())
     }
 }
 
-fn add_section(
-    mut builder: PackBuilder,
-    key: Key,
-    keyed: bool,
-    frames: &[FrameRef],
-) -> (
-    PackBuilder,
-    Vec<AlignedBuf>,
-    std::result::Result<(), PackError>,
-) {
-    let mut parts = Vec::new();
-    let mut pushed = builder.begin_section(key.0, key.1, keyed);
-    for frame in frames {
-        if pushed.is_err() {
-            break;
-        }
-        pushed = builder.push_frame(frame.bytes());
-        parts.extend(std::iter::from_fn(|| builder.drain()));
+fn add_sections(
+    builder: &mut PackBuilder,
+    sections: &[(Key, bool, Vec<FrameRef>)],
+) -> std::result::Result<(), PackError> {
+    for ((feed, stream), keyed, frames) in sections {
+        builder.begin_section(*feed, *stream, *keyed)?;
+        frames
+            .iter()
+            .try_for_each(|frame| builder.push_frame(frame.bytes()))?;
     }
-    (builder, parts, pushed)
-}
-
-fn damaged(key: Key, error: &PackError) -> Error {
-    Error::corrupt(
-        format!("log batch of stream {} of feed id {}", key.1, key.0),
-        0,
-        error,
-    )
+    Ok(())
 }
 
 /// All batches of a group, each with the stream it belongs to.

@@ -293,6 +293,8 @@ impl<E: Env> LogService<E> {
             return Ok(manifest);
         }
         let bytes = self.object(&path).await?;
+        // The version comes first: a newer format is told from damage.
+        let manifest = Manifest::decode(&bytes).map_err(|error| Error::decode(&path, 0, error))?;
         if Digest::of(&bytes) != commit.manifest {
             return Err(Error::corrupt(
                 path,
@@ -300,7 +302,6 @@ impl<E: Env> LogService<E> {
                 "digest does not match the commit's",
             ));
         }
-        let manifest = Manifest::decode(&bytes).map_err(|error| Error::decode(&path, 0, error))?;
         let manifest = Rc::new(manifest);
         self.read_cache
             .borrow_mut()

@@ -110,8 +110,18 @@ pub(crate) struct Recovered<E: Env> {
 
 /// Reads checkpoint and log and gives the verdict; writes nothing. WAL-20.
 pub(crate) async fn examine<E: Env>(env: &E, place: &LogPlace) -> Result<Examined<E>> {
+    examine_from(env, place, 0).await
+}
+
+/// As [`examine`], but starting from an older checkpoint: `skip` readable roots are left out.
+pub(crate) async fn examine_from<E: Env>(
+    env: &E,
+    place: &LogPlace,
+    skip: usize,
+) -> Result<Examined<E>> {
     let dir = checkpoint_dir(&place.data_dir, place.log);
-    let mut loaded = Checkpoints::load(env.clone(), dir, place.log, place.geometry()).await?;
+    let geometry = place.geometry();
+    let mut loaded = Checkpoints::load(env.clone(), dir, place.log, geometry, skip).await?;
     let found = find_segments(env, &place.wal_dir(), place.log, place.geometry()).await?;
     let replayed = replay(env, place, &mut loaded, &found).await?;
     let examined = Examined {
@@ -134,7 +144,14 @@ pub(crate) async fn recover<E: Env>(env: &E, place: &LogPlace) -> Result<Recover
     let report = examined.report.clone();
     let (wal, feeds, mut checkpoints) = settle::start(env, place, examined);
     let feeds = std::cell::RefCell::new(feeds);
-    checkpoints.take(&wal, &feeds).await?;
+    if let Err(error) = checkpoints.take(&wal, &feeds).await {
+        let full = matches!(error, Error::StorageFull { .. });
+        // On a full disk a marker says the same: the log is durable to its end, and this is its
+        // incarnation. The checkpoints before stand; the next one is taken when there is space.
+        if !full || !wal.mark().await? {
+            return Err(error);
+        }
+    }
     let oldest = place.geometry().segment_of(checkpoints.retain_from());
     wal.space().retire_below(oldest);
     Ok(Recovered {

@@ -86,11 +86,17 @@ impl GroupHeader {
         let flags = r.u16()?;
         let stored = r.u32()?;
         check_crc(&header, stored)?;
-        if version != GROUP_VERSION {
+        if version > GROUP_VERSION {
             return Err(DecodeError::Version {
                 format: "group",
                 found: version,
                 supported: GROUP_VERSION,
+            });
+        }
+        if version != GROUP_VERSION {
+            return Err(DecodeError::Invalid {
+                field: "format_version",
+                value: u64::from(version),
             });
         }
         let (log, incarnation, offset) = (LogId(r.u64()?), r.u64()?, r.u64()?);

@@ -236,7 +236,7 @@ impl<E: Env> Wal<E> {
         let ready = inner.space.is_ready(segment)
             && (inner.space.is_ready(segment + 1)
                 || at + len + reserve <= inner.geometry.end_offset(segment));
-        if ready {
+        if ready && !inner.space.is_overdrawn() {
             return Room::Ready;
         }
         match inner.space.shortage() {
@@ -284,7 +284,7 @@ impl<E: Env> Wal<E> {
         let settled = match &state.poisoned {
             Some(error) => Some(Err(error.clone())),
             None if group <= state.durable_groups => Some(Ok(())),
-            None => None,
+            None => state.closed.then_some(Err(Error::Closed)),
         };
         match settled {
             Some(result) => {
@@ -315,7 +315,8 @@ impl<E: Env> Wal<E> {
                 let state = self.0.state.borrow();
                 match &state.poisoned {
                     Some(error) => Some(Err(error.clone())),
-                    None => (group <= state.durable_groups).then_some(Ok(())),
+                    None if group <= state.durable_groups => Some(Ok(())),
+                    None => state.closed.then_some(Err(Error::Closed)),
                 }
             })
             .await
@@ -425,6 +426,19 @@ impl<E: Env> Wal<E> {
         self.0.space.close();
         self.0.work.notify();
         Ok(())
+    }
+
+    /// Writes a marker and waits until it is durable; `false` if no segment has room for it.
+    pub(crate) async fn mark(&self) -> Result<bool> {
+        let last = self.accepted();
+        let at = self.0.geometry.place(last.offset, BLOCK_BYTES as u64);
+        if !self.0.space.is_ready(self.0.geometry.segment_of(at)) {
+            return Ok(false);
+        }
+        self.0.state.borrow_mut().marker_due = Some(FLAG_MARKER);
+        self.0.work.notify();
+        self.durable(last.group + 1).await?;
+        Ok(true)
     }
 
     async fn mark_idle(self) {

@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::codec::DecodeError;
 use crate::env::{BLOCK_BYTES, Disk, Env, File};
 use crate::error::{Error, Result};
 use crate::ids::LogId;
 use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader};
 use crate::wal::reader::Group;
-use crate::wal::segment::{Geometry, SegmentHeader};
+use crate::wal::segment::{Geometry, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::wal::space::{FileOf, SegmentFile, slot_of};
 
 /// One read of the disk.
@@ -56,7 +57,7 @@ pub(crate) async fn find_segments<E: Env>(
         next_slot: 0,
         incarnation: 0,
     };
-    let mut incarnations = BTreeMap::new();
+    let mut ranks = BTreeMap::new();
     for name in names {
         let Some(slot) = slot_of(&name) else { continue };
         found.next_slot = found.next_slot.max(slot + 1);
@@ -77,7 +78,7 @@ pub(crate) async fn find_segments<E: Env>(
             Ok(header) if header.log == log && header.segment_bytes == geometry.segment_bytes => {
                 header
             }
-            Err(error @ crate::codec::DecodeError::Version { .. }) => {
+            Err(error @ DecodeError::Version { .. }) => {
                 return Err(Error::decode(path.display(), 0, error));
             }
             _ => {
@@ -90,11 +91,13 @@ pub(crate) async fn find_segments<E: Env>(
             }
         };
         found.incarnation = found.incarnation.max(header.incarnation);
-        let newest = incarnations
-            .entry(header.number)
-            .or_insert(header.incarnation);
-        let replaced = if header.incarnation >= *newest {
-            *newest = header.incarnation;
+        let rank = (
+            header.incarnation,
+            begins_with_group(&segment, &path, header.number, geometry).await?,
+        );
+        let best = ranks.entry(header.number).or_insert(rank);
+        let replaced = if rank >= *best {
+            *best = rank;
             found.by_number.insert(header.number, segment)
         } else {
             Some(segment)
@@ -121,6 +124,23 @@ async fn headless_number<F: File>(
         header.log == log && geometry.position_of(header.offset) == BLOCK_BYTES as u64
     });
     Ok(header.map(|header| geometry.segment_of(header.offset)))
+}
+
+/// Whether the first group of segment `number` lies in this file: of two files that claim a number
+/// under one incarnation, after a header write that failed, the other was never used.
+async fn begins_with_group<F: File>(
+    segment: &SegmentFile<F>,
+    path: &Path,
+    number: u64,
+    geometry: Geometry,
+) -> Result<bool> {
+    let read = segment
+        .file
+        .read_at(SEGMENT_HEADER_BYTES, BLOCK_BYTES)
+        .await;
+    let block = read.map_err(|e| Error::io("read", path, &e))?;
+    let header = GroupHeader::decode(&block);
+    Ok(header.is_ok_and(|header| header.offset == geometry.first_offset(number)))
 }
 
 impl<E: Env> Found<E> {
@@ -214,8 +234,15 @@ impl<'a, E: Env> Scanner<'a, E> {
         let number = self.geometry.segment_of(offset);
         let position = self.geometry.position_of(offset);
         let head = self.bytes(number, position, GROUP_HEADER_BYTES).await?;
-        let header = GroupHeader::decode(head).ok();
-        Ok(header.filter(|header| header.log == self.log))
+        match GroupHeader::decode(head) {
+            Ok(header) => Ok((header.log == self.log).then_some(header)),
+            // Not damage, and nothing that this program may drop.
+            Err(error @ DecodeError::Version { .. }) => {
+                let path = self.found.path(number);
+                Err(Error::decode(path.display(), position, error))
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     async fn bytes(&mut self, number: u64, position: u64, len: usize) -> Result<&[u8]> {

@@ -150,6 +150,11 @@ impl<E: Env> Space<E> {
             .await
     }
 
+    /// Whether groups on their way had to take what is kept for them: nothing else may enter.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.state.borrow().live.len() > self.params.segments_max - OVERDRAFT
+    }
+
     fn demand(&self, number: u64) {
         self.want(number);
         let mut state = self.state.borrow_mut();
@@ -165,7 +170,9 @@ impl<E: Env> Space<E> {
         if let Some(reason) = &state.failing {
             return Shortage::Failing(reason.clone());
         }
-        if state.spare.is_empty() && state.live.len() >= self.params.segments_max - OVERDRAFT {
+        let ordinary = self.params.segments_max - OVERDRAFT;
+        let used = state.live.len();
+        if used > ordinary || (state.spare.is_empty() && used == ordinary) {
             return Shortage::AtBound;
         }
         Shortage::Preparing
@@ -232,7 +239,7 @@ impl<E: Env> Space<E> {
     async fn prepare(&self, number: u64) -> Result<(), Error> {
         let spare = self.state.borrow_mut().spare.pop();
         let segment = match spare {
-            Some(segment) => segment,
+            Some(segment) => self.made_whole(segment).await?,
             None => self.make_file().await?,
         };
         let header = SegmentHeader {
@@ -244,11 +251,33 @@ impl<E: Env> Space<E> {
         let written = segment.file.commit(Arc::new(header.encode()), 0).await;
         let path = self.params.dir.join(&*segment.name);
         if let Err(error) = written {
-            // The file's content is unknown now; it stays out of use until the next recovery.
+            // The header may be there all the same: the same file must be the one that is tried
+            // again, or two files would claim this number.
+            self.state.borrow_mut().spare.push(segment);
             return Err(Error::io("write", &path, &error));
         }
         self.state.borrow_mut().live.insert(number, segment);
         Ok(())
+    }
+
+    /// A spare that a crash caught while it was being made has no space yet: it gets it, or goes.
+    async fn made_whole(
+        &self,
+        segment: SegmentFile<FileOf<E>>,
+    ) -> Result<SegmentFile<FileOf<E>>, Error> {
+        let path = self.params.dir.join(&*segment.name);
+        let len = segment.file.len().await;
+        let len = len.map_err(|e| Error::io("stat", &path, &e))?;
+        if len >= self.params.segment_bytes {
+            return Ok(segment);
+        }
+        let from = len - len % BLOCK_BYTES as u64;
+        if let Err(error) = fill(&segment.file, from, self.params.segment_bytes).await {
+            drop(segment);
+            let _ = self.env.disk().remove(&path).await;
+            return Err(Error::io("fill", &path, &error));
+        }
+        Ok(segment)
     }
 
     async fn make_file(&self) -> Result<SegmentFile<FileOf<E>>, Error> {

@@ -67,10 +67,8 @@ fn install(filter: &mut [sock_filter], flags: libc::c_ulong) -> i64 {
         filter: filter.as_mut_ptr(),
     };
     // SAFETY: takes integers only.
-    assert_eq!(
-        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) },
-        0
-    );
+    let set = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(set, 0);
     // SAFETY: the program and its instructions outlive the call.
     let status = unsafe {
         libc::syscall(

@@ -2,6 +2,8 @@
 //!
 //! **Not here**: what the engine promises (its own tests); the main job at full scale (by hand).
 
+#![allow(clippy::unwrap_used)] // Tests report by panicking, their helpers too.
+
 mod append;
 mod bench;
 mod errors;

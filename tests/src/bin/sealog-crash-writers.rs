@@ -1,4 +1,4 @@
-//! The process that the crash test kills. Usage: sealog-crash-writers DIRECTORY SEED [open]
+//! The process that the crash test kills. Usage: `sealog-crash-writers DIRECTORY SEED [open]`
 //!
 //! **Invariants**
 //! - Ends only by being killed, or with a panic that the parent reports.

@@ -105,8 +105,9 @@ impl Sim {
             }
             assert!(
                 taken < self.steps_max,
-                "seed {}: livelock, {taken} polls and main still waits",
-                self.seed()
+                "seed {}: livelock, {taken} polls and main still waits, with {:?}",
+                self.seed(),
+                self.world.executor.waiting()
             );
             taken += 1;
             if let Poll::Ready(out) = self.step(id, future.as_mut()) {
@@ -205,6 +206,12 @@ impl Sim {
     pub fn rot_object(&mut self, key: &str) -> bool {
         let mut rng = self.world.streams.bucket.borrow_mut();
         self.world.bucket.borrow_mut().rot(key, &mut rng)
+    }
+
+    /// Paths of the files below `dir`.
+    #[must_use]
+    pub fn files(&self, dir: &str) -> Vec<String> {
+        self.world.disk.borrow().paths(dir.as_ref())
     }
 
     /// Flips one bit of the file at `path`, at rest; false when it has none.

@@ -127,6 +127,13 @@ impl DiskState {
         }
     }
 
+    /// Paths of the files below `dir`.
+    pub(super) fn paths(&self, dir: &Path) -> Vec<String> {
+        let below = self.dirs.iter().filter(|(path, _)| path.starts_with(dir));
+        let paths = below.flat_map(|(path, dir)| dir.cache.keys().map(|name| path.join(name)));
+        paths.map(|path| path.display().to_string()).collect()
+    }
+
     /// Flips one bit of the file at `path`; false when it has none.
     pub(super) fn rot(&mut self, path: &Path, rng: &mut Rng) -> bool {
         let file = self.find(path);
