@@ -131,7 +131,9 @@ fn log_places(dir: &Path, report: &VerifyReport) -> Places {
             }
         }
     }
-    let claims = files(dir).into_iter().filter(|f| f.to_string_lossy().contains("reserve"));
+    let claims = files(dir)
+        .into_iter()
+        .filter(|f| f.to_string_lossy().contains("reserve"));
     places.unseen.extend(claims.map(|file| (file, 100)));
     // Files that were prepared, or failed to be, and hold no segment.
     let spare = files(dir).into_iter().filter(|f| f.starts_with("wal"));
