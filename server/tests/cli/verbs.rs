@@ -281,7 +281,7 @@ fn inspect_shows_every_file_and_refuses_others() {
                 continue;
             }
             let name = path.to_str().unwrap();
-            // Not formats: who holds it, what people read, room kept for later.
+            // Not formats: locks, what people read, room kept for later.
             if ["LOCK", ".json", "reserve"]
                 .iter()
                 .any(|end| name.ends_with(end))
