@@ -51,7 +51,15 @@ fn inspect_every_file_of_a_store_is_told_and_bounded() {
                 file, offset: 0, ..
             }) => {
                 assert_eq!(file, path.display().to_string());
-                let none = ["LOCK", "feed.json", "reserve", ".seg", "OPEN", "CAS"];
+                let none = [
+                    "LOCK",
+                    "feed.json",
+                    "reserve",
+                    "reserve.pack",
+                    ".seg",
+                    "OPEN",
+                    "CAS",
+                ];
                 assert!(none.iter().any(|end| name.ends_with(end)), "{name}");
             }
             Err(error) => panic!("{name}: {error}"),
