@@ -282,7 +282,7 @@ fn inspect_shows_every_file_and_refuses_others() {
             }
             let name = path.to_str().unwrap();
             // Not formats: locks, what people read, room kept for later.
-            if ["LOCK", ".json", "reserve"]
+            if ["LOCK", "CAS", ".json", "reserve"]
                 .iter()
                 .any(|end| name.ends_with(end))
             {
