@@ -18,8 +18,11 @@ pub mod env;
 mod error;
 mod feed;
 mod files;
+#[doc(hidden)]
+pub mod formats;
 mod frontier;
 pub mod ids;
+mod inspect;
 mod lane;
 mod limits;
 pub mod pack;
@@ -32,9 +35,13 @@ mod sync;
 mod verify;
 pub mod wal;
 
+pub use engine::offline::{
+    FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
+};
 pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, Ticket};
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;
+pub use inspect::{InspectOptions, Node, inspect};
 pub use limits::{EngineConfig, WalConfig};
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;

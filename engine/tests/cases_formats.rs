@@ -79,7 +79,7 @@ fn refuses(dir: &Path, file: &Path, version: u8, about: &str) {
 }
 
 /// Raises the version of `file` at `at`, with its checksum made to fit or not, and puts it back.
-fn raised_and_back(store: &Store, file: &Path, at: u64, seal: impl Fn(&mut Vec<u8>)) {
+fn raised_and_back(store: &Store, file: &Path, at: u64, seal: impl Fn(&mut [u8])) {
     let original = std::fs::read(file).unwrap();
     for sealed in [false, true] {
         let about = format!("{}, checksum made to fit: {sealed}", file.display());

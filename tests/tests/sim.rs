@@ -69,7 +69,7 @@ fn sim_kill_then_power_loss() {
 #[test]
 fn sim_crash_in_recovery() {
     let mut scenario = scenario(Mix::appends());
-    scenario.rounds = 14;
+    scenario.rounds = 10;
     scenario.steps_max = 500;
     assert_busy(&all(12, &scenario), 20, 0);
 }
@@ -98,7 +98,7 @@ fn sim_rough_bucket_and_clock() {
 #[test]
 fn sim_device_errors_poison_and_recovery_leads_back() {
     let mut scenario = scenario(Mix::life_cycle());
-    scenario.rounds = 8;
+    scenario.rounds = 6;
     scenario.plan = FaultPlan::rough()
         .with(Fault::SyncEio, 3_000)
         .with(Fault::WriteEio, 3_000)
@@ -130,7 +130,7 @@ fn sim_flipped_bit_of_a_closed_log_is_found_or_harmless() {
     scenario.corruption_allowed = true;
     scenario.rot_after_close = Some("/data/wal");
     scenario.rounds = 2;
-    let reports = all(40, &scenario);
+    let reports = all(12, &scenario);
     let found = reports.iter().filter(|report| report.corrupt).count();
     assert!(
         found > 0,

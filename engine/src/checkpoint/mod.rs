@@ -97,12 +97,13 @@ impl<E: Env> Checkpoints<E> {
             .map_err(|e| Error::io("sync", dir, &e))
     }
 
-    /// Loads the newest checkpoint that is whole.
+    /// Loads the newest checkpoint that is whole, leaving out the `skip` newest readable roots.
     pub(crate) async fn load(
         env: E,
         dir: PathBuf,
         log: LogId,
         geometry: Geometry,
+        skip: usize,
     ) -> Result<Loaded<E>> {
         let disk = env.disk();
         let names = disk
@@ -124,7 +125,7 @@ impl<E: Env> Checkpoints<E> {
         let durable_end = roots.iter().map(|root| root.durable_end).max().unwrap_or(0);
         let incarnation = roots.iter().map(|root| root.incarnation).max().unwrap_or(0);
         let retain_from = roots.iter().map(|root| root.retain_from).min().unwrap_or(0);
-        for root in &roots {
+        for root in roots.iter().skip(skip) {
             match load_chunks(&env, &dir, root, geometry).await {
                 Ok(feeds) => {
                     let chunks = root

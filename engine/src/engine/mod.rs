@@ -9,7 +9,7 @@
 
 mod handle;
 mod local;
-pub(crate) mod offline;
+pub mod offline;
 mod session;
 
 pub use handle::Handle;

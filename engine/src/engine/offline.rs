@@ -1,5 +1,4 @@
-//! Offline: what is done to a data directory that no engine has open: verify, inspect's live half,
-//! accept loss, reshard: the lock, the bucket and one shard to run on.
+//! Offline: a data directory that no engine has open: its lock, its bucket, and one shard to run on.
 //!
 //! **Invariants**
 //! - The directory's lock is held from before the first read to after the last write.
@@ -7,11 +6,20 @@
 //!
 //! **Not here**: what is done there (`verify`, `accept_loss`, `reshard`).
 
+mod accept_loss;
+mod reshard;
+mod survey;
+
+pub use accept_loss::{FeedLoss, LogLoss, LossReport, accept_loss, accept_loss_in};
+pub use reshard::{ReshardReport, reshard, reshard_in};
+
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{ProductionEnv, bucket_dir, lock};
 use crate::bucket::FolderBucket;
-use crate::env::{DirLock, ShardHooks, ShardOptions, preflight, start_shards};
+use crate::datadir::{MARKER_FILE, Marker, read_marker};
+use crate::env::{DirLock, Env, ShardHooks, ShardOptions, preflight, start_shards};
 use crate::error::{Error, Result};
 use crate::limits::EngineConfig;
 
@@ -79,4 +87,15 @@ impl Offline {
             }
         }
     }
+}
+
+/// The marker of a folder that must be a data directory.
+pub(crate) async fn marker_of<E: Env>(env: &E, dir: &Path) -> Result<Marker> {
+    read_marker(env, dir).await?.ok_or_else(|| {
+        let text = format!(
+            "{} is not a data directory: no file {MARKER_FILE:?}",
+            dir.display()
+        );
+        Error::Unusable(text)
+    })
 }

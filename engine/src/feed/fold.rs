@@ -176,6 +176,9 @@ impl Feed {
             return misfit(format!("batch at sequence {base}, {next} is next"));
         }
         let end = frame.end_sequence();
+        if end <= frame.base_sequence() {
+            return misfit("batch without records");
+        }
         let last_timestamp_ms = frame.last_timestamp_ms();
         let first_timestamp_ms = frame.record(0).map_or(0, |record| record.timestamp_ms);
         let stream = self.find(id)?;
@@ -211,7 +214,13 @@ impl Feed {
 
     /// Adds to the stream's sparse log index. The first batch in a segment always gets an entry, so
     /// that what is packed up to a segment's end never holds that segment back.
-    fn index_batch(&mut self, id: StreamId, sequence: u64, offset: u64, geometry: Geometry) {
+    pub(super) fn index_batch(
+        &mut self,
+        id: StreamId,
+        sequence: u64,
+        offset: u64,
+        geometry: Geometry,
+    ) {
         let Some(stream) = self.stream_mut(id) else {
             return;
         };

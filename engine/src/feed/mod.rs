@@ -11,9 +11,12 @@
 
 mod codec;
 mod fold;
+mod offline;
 mod store;
 
-pub use store::Feeds;
+pub use fold::Misfit;
+pub(crate) use offline::Seen;
+pub use store::{Doomed, Feeds};
 
 use std::rc::Rc;
 

@@ -29,19 +29,49 @@ impl<E: Env> LogService<E> {
     ) -> Result<bool> {
         let mut reader = LogReader::new(self.wal.clone());
         let mut at = offset;
+        let mut damage = None;
         let bound = end.min(request.end);
         while chunk.next < bound && chunk.frames.len() < request.bytes_max {
-            let group = match reader.group(at).await? {
-                Ok(group) => group,
-                Err(Missing::AtEnd) => return Ok(false),
-                Err(Missing::Retired) => return Ok(true),
+            let group = match reader.group(at).await {
+                Ok(Ok(group)) => group,
+                Ok(Err(Missing::AtEnd)) => break,
+                Ok(Err(Missing::Retired)) => return Ok(true),
+                Err(error @ Error::Corrupt { .. }) => {
+                    // What lies behind may be whole; whoever asked for what is damaged is told so.
+                    let next = reader.after_damage(at).await?;
+                    damage.get_or_insert(error);
+                    let Some(group) = next else { break };
+                    group
+                }
+                Err(error) => return Err(error),
             };
             at = group.header.end();
+            if missing_before(&group, (feed, stream), chunk.next)? {
+                break;
+            }
             take_frames(&group, (feed, stream), request, chunk)?;
             self.env.yield_if_needed().await;
         }
-        Ok(false)
+        match damage {
+            Some(damage) if chunk.frames.is_empty() => Err(damage),
+            _ => Ok(false),
+        }
     }
+}
+
+/// Whether the first batch of `key` in `group` begins behind `next`: damage took what is between.
+fn missing_before(group: &Group, key: (FeedId, StreamId), next: u64) -> Result<bool> {
+    let corrupt = |detail: String| Error::corrupt("log group", group.header.offset, detail);
+    for entry in group.entries() {
+        let entry = entry.map_err(|error| corrupt(error.to_string()))?;
+        if (entry.feed, entry.stream) == key
+            && let Some(frame) = entry.frame()
+        {
+            let view = FrameView::trusted(frame).map_err(|error| corrupt(error.to_string()))?;
+            return Ok(view.base_sequence() > next);
+        }
+    }
+    Ok(false)
 }
 
 fn take_frames(

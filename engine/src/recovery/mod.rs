@@ -110,8 +110,18 @@ pub(crate) struct Recovered<E: Env> {
 
 /// Reads checkpoint and log and gives the verdict; writes nothing. WAL-20.
 pub(crate) async fn examine<E: Env>(env: &E, place: &LogPlace) -> Result<Examined<E>> {
+    examine_from(env, place, 0).await
+}
+
+/// As [`examine`], but starting from an older checkpoint: `skip` readable roots are left out.
+pub(crate) async fn examine_from<E: Env>(
+    env: &E,
+    place: &LogPlace,
+    skip: usize,
+) -> Result<Examined<E>> {
     let dir = checkpoint_dir(&place.data_dir, place.log);
-    let mut loaded = Checkpoints::load(env.clone(), dir, place.log, place.geometry()).await?;
+    let geometry = place.geometry();
+    let mut loaded = Checkpoints::load(env.clone(), dir, place.log, geometry, skip).await?;
     let found = find_segments(env, &place.wal_dir(), place.log, place.geometry()).await?;
     let replayed = replay(env, place, &mut loaded, &found).await?;
     let examined = Examined {

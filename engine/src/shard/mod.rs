@@ -64,6 +64,8 @@ pub struct LogService<E: Env> {
     /// Who waits for records of a feed.
     tails: RefCell<BTreeMap<FeedId, Event>>,
     closing: Cell<bool>,
+    /// No write will be decided any more.
+    writes_ended: Cell<bool>,
 }
 
 impl<E: Env> LogService<E> {
@@ -86,6 +88,7 @@ impl<E: Env> LogService<E> {
             queued: Event::new(),
             tails: RefCell::new(BTreeMap::new()),
             closing: Cell::new(false),
+            writes_ended: Cell::new(false),
             config,
         });
         env.spawn("writes", service.clone().run_writes());
@@ -115,15 +118,7 @@ impl<E: Env> LogService<E> {
 
     async fn run_writes(self: Rc<Self>) {
         let mut turn = 0;
-        loop {
-            let write = self
-                .queued
-                .until(|| match self.queue.borrow_mut().pop_front() {
-                    Some(write) => Some(Some(write)),
-                    None => self.closing.get().then_some(None),
-                })
-                .await;
-            let Some(write) = write else { return };
+        while let Some(write) = self.next_write().await {
             let room = self.wait_room(write.bytes, write.queued_ns).await;
             (write.run)(&self, room);
             turn += 1;
@@ -131,6 +126,18 @@ impl<E: Env> LogService<E> {
                 self.env.yield_if_needed().await;
             }
         }
+        self.writes_ended.set(true);
+        self.queued.notify();
+    }
+
+    /// The next write in line; `None` once the service is closing and the line is empty.
+    async fn next_write(&self) -> Option<PendingWrite<E>> {
+        self.queued
+            .until(|| match self.queue.borrow_mut().pop_front() {
+                Some(write) => Some(Some(write)),
+                None => self.closing.get().then_some(None),
+            })
+            .await
     }
 
     /// Waits until `bytes` may enter the log, or says why they may not.
@@ -138,6 +145,9 @@ impl<E: Env> LogService<E> {
         loop {
             if let Some(error) = self.wal.poisoned() {
                 return Err(error);
+            }
+            if self.closing.get() {
+                return Err(Error::Closed);
             }
             let moved = self.wal.progress().listen();
             let class = if bytes == 0 {
@@ -218,6 +228,7 @@ impl<E: Env> LogService<E> {
     pub(crate) fn wake_all(&self) {
         self.lane.press();
         self.queued.notify();
+        self.wal.progress().notify();
         self.notify_all_tails();
     }
 
@@ -244,6 +255,9 @@ impl<E: Env> LogService<E> {
         self.wake_all();
         // The checkpoint task waits for this; it would notice by itself a second later.
         self.wal.progress().notify();
+        // What was accepted must be in the log before its last marker.
+        let ended = || self.writes_ended.get().then_some(());
+        self.queued.until(ended).await;
         self.lane.idle().await;
         self.wal.close().await
     }

@@ -22,12 +22,9 @@ mod keys;
 mod log;
 mod objects;
 
-use std::path::Path;
-
-use crate::datadir::{MARKER_FILE, Marker, read_marker};
-use crate::engine::offline::Offline;
+use crate::engine::offline::{Offline, marker_of};
 use crate::env::Env;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::LogId;
 use crate::limits::EngineConfig;
 use crate::recovery::{LogPlace, examine};
@@ -95,8 +92,8 @@ const PROGRESS_KEPT: usize = 256;
 /// Verifies a data directory that no engine has open. Blocks.
 ///
 /// # Errors
-/// [`Error::Corrupt`] naming file or object and byte offset, [`Error::NewerFormat`],
-/// [`Error::Unusable`] (directory missing, locked or not ours), [`Error::Io`], [`Error::Bucket`].
+/// [`crate::Error::Corrupt`] naming file or object and byte offset, [`crate::Error::NewerFormat`],
+/// [`crate::Error::Unusable`] (directory missing, locked or not ours), [`crate::Error::Io`], [`crate::Error::Bucket`].
 /// Nothing is ever changed.
 pub fn verify(
     config: &EngineConfig,
@@ -149,16 +146,6 @@ pub async fn verify_in<E: Env>(
     check.known.sort_unstable();
     check.objects().await?;
     Ok(check.report)
-}
-
-async fn marker_of<E: Env>(env: &E, dir: &Path) -> Result<Marker> {
-    read_marker(env, dir).await?.ok_or_else(|| {
-        let text = format!(
-            "{} is not a data directory: no file {MARKER_FILE:?}",
-            dir.display()
-        );
-        Error::Unusable(text)
-    })
 }
 
 /// A verification under way.

@@ -236,7 +236,7 @@ impl<E: Env> Wal<E> {
         let ready = inner.space.is_ready(segment)
             && (inner.space.is_ready(segment + 1)
                 || at + len + reserve <= inner.geometry.end_offset(segment));
-        if ready {
+        if ready && !inner.space.is_overdrawn() {
             return Room::Ready;
         }
         match inner.space.shortage() {
@@ -284,7 +284,7 @@ impl<E: Env> Wal<E> {
         let settled = match &state.poisoned {
             Some(error) => Some(Err(error.clone())),
             None if group <= state.durable_groups => Some(Ok(())),
-            None => None,
+            None => state.closed.then_some(Err(Error::Closed)),
         };
         match settled {
             Some(result) => {
@@ -315,7 +315,8 @@ impl<E: Env> Wal<E> {
                 let state = self.0.state.borrow();
                 match &state.poisoned {
                     Some(error) => Some(Err(error.clone())),
-                    None => (group <= state.durable_groups).then_some(Ok(())),
+                    None if group <= state.durable_groups => Some(Ok(())),
+                    None => state.closed.then_some(Err(Error::Closed)),
                 }
             })
             .await

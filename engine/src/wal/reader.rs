@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::env::{AlignedBuf, Env, File};
+use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File};
 use crate::error::{Error, Result};
 use crate::wal::entry::Entries;
 use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader};
@@ -148,6 +148,28 @@ impl<E: Env> LogReader<E> {
             self.previous = Some((group.header.end(), group.header.crc()));
         }
         Ok(found)
+    }
+
+    /// The next whole group behind a damaged place, block by block; `None` when the log ends first.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn after_damage(&mut self, damaged: u64) -> Result<Option<Group>> {
+        let geometry = self.wal.geometry();
+        let mut at = geometry.place(damaged, 1);
+        loop {
+            at = geometry.place(at + BLOCK_BYTES as u64, 1);
+            if at >= self.wal.durable_end() {
+                return Ok(None);
+            }
+            if let Ok(group) = self.read_at(at).await? {
+                self.previous = Some((group.header.end(), group.header.crc()));
+                return Ok(Some(group));
+            }
+        }
     }
 
     async fn find(&mut self, offset: u64) -> Result<std::result::Result<Group, Missing>> {

@@ -150,6 +150,11 @@ impl<E: Env> Space<E> {
             .await
     }
 
+    /// Whether groups on their way had to take what is kept for them: nothing else may enter.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.state.borrow().live.len() > self.params.segments_max - OVERDRAFT
+    }
+
     fn demand(&self, number: u64) {
         self.want(number);
         let mut state = self.state.borrow_mut();
@@ -165,7 +170,9 @@ impl<E: Env> Space<E> {
         if let Some(reason) = &state.failing {
             return Shortage::Failing(reason.clone());
         }
-        if state.spare.is_empty() && state.live.len() >= self.params.segments_max - OVERDRAFT {
+        let ordinary = self.params.segments_max - OVERDRAFT;
+        let used = state.live.len();
+        if used > ordinary || (state.spare.is_empty() && used == ordinary) {
             return Shortage::AtBound;
         }
         Shortage::Preparing

@@ -100,6 +100,11 @@ pub(super) enum Turn {
 }
 
 impl Executor {
+    /// Names of the tasks that have not ended, for the message of a run that hangs.
+    pub(super) fn waiting(&self) -> Vec<&'static str> {
+        self.tasks.borrow().values().map(|task| task.name).collect()
+    }
+
     /// Adds a task; `None` makes the entry for the main future. It is ready at once.
     pub(super) fn spawn(&self, name: &'static str, future: Option<TaskFuture>) -> TaskId {
         let id = self.next_id.get() + 1;

@@ -105,8 +105,9 @@ impl Sim {
             }
             assert!(
                 taken < self.steps_max,
-                "seed {}: livelock, {taken} polls and main still waits",
-                self.seed()
+                "seed {}: livelock, {taken} polls and main still waits, with {:?}",
+                self.seed(),
+                self.world.executor.waiting()
             );
             taken += 1;
             if let Poll::Ready(out) = self.step(id, future.as_mut()) {
@@ -207,10 +208,10 @@ impl Sim {
         self.world.bucket.borrow_mut().rot(key, &mut rng)
     }
 
-    /// Paths of the files below `dir`.
+    /// Path of the file below `dir` that was written last.
     #[must_use]
-    pub fn files(&self, dir: &str) -> Vec<String> {
-        self.world.disk.borrow().paths(dir.as_ref())
+    pub fn newest_file(&self, dir: &str) -> Option<String> {
+        self.world.disk.borrow().newest(dir.as_ref())
     }
 
     /// Flips one bit of the file at `path`, at rest; false when it has none.
