@@ -62,6 +62,9 @@ run() {
 }
 
 echo "edge.sh: memory limit ${limit_mib} MiB by ${group:-systemd-run or none}, ${mib} MiB to append"
+# The C library's per-thread arenas keep what is freed: one arena and a fixed threshold for mappings halve the peak.
+export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" MALLOC_MMAP_THRESHOLD_="${MALLOC_MMAP_THRESHOLD_:-131072}"
+
 # Immutable directories refuse new objects but let reads go on, for root too.
 status=0
 run "$binary" edge --data-dir "$work/data/sealog" --bucket-dir "$work/bucket/objects" --mib "$mib" \
