@@ -217,7 +217,7 @@ struct EngineCell {
 fn engine(workdir: &Workdir, options: &Options, report: &mut Report) -> Result<()> {
     let mut config = idle_lane(workdir, 4 << 30);
     config.pin = options.pin;
-    prewrite(&config, 2 << 30)?;
+    prewrite(&config, 3500 << 20)?;
     let mut cells: Vec<EngineCell> = Vec::new();
     cells.resize_with(METHODS.len() * 2, EngineCell::default);
     for round in 1..=options.rounds {
@@ -225,8 +225,8 @@ fn engine(workdir: &Workdir, options: &Options, report: &mut Report) -> Result<(
         for (index, cell) in cells.iter_mut().enumerate() {
             config.wal.commit_method = METHODS[index / 2];
             engine_round(&config, options, index % 2 == 1, cell)?;
-            recycle(&config)?;
         }
+        recycle(&config)?;
     }
     let mut table = Table::new(
         "commit, under the engine: 64 producers x 4 of 100 x 100 B, and one append of 100 B at a time",
@@ -284,7 +284,7 @@ fn engine_round(
     let until = Until {
         warmup: Duration::from_millis(200),
         measure: Duration::from_secs_f64(options.seconds),
-        log_bytes_max: 1500 << 20,
+        log_bytes_max: 500 << 20,
     };
     let feeds = feed_names("load", crew.producers);
     on_shard(config, options.pin, busy, |handle| {
