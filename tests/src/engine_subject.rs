@@ -209,8 +209,9 @@ pub fn scenario(mix: Mix) -> Scenario {
             filler_max: 2_500,
             ..mix
         },
+        clients: 4,
         steps_max: 4_000,
-        operations: 60,
+        operations: 50,
         ..Scenario::appends()
     }
 }

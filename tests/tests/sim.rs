@@ -62,14 +62,15 @@ fn sim_power_loss() {
 fn sim_kill_then_power_loss() {
     let mut scenario = scenario(Mix::appends());
     scenario.end = End::Kill;
-    scenario.mix.read = 15;
+    scenario.mix.read = 10;
     assert_busy(&all(12, &scenario), 100, 0);
 }
 
 #[test]
 fn sim_crash_in_recovery() {
     let mut scenario = scenario(Mix::appends());
-    scenario.rounds = 10;
+    scenario.rounds = 8;
+    scenario.operations = 20;
     scenario.steps_max = 500;
     assert_busy(&all(12, &scenario), 20, 0);
 }

@@ -26,7 +26,7 @@ fn toy_right_order_is_never_caught() {
     let reports = run_all::<Toy<{ toy::RIGHT }>>(SEEDS, &Scenario::appends());
     let acked: usize = reports.iter().map(|r| r.acked).sum();
     let unknown: usize = reports.iter().map(|r| r.unknown).sum();
-    assert!(acked > 10_000 && unknown > 500, "{acked} {unknown}");
+    assert!(acked > 10_000 && unknown > 200, "{acked} {unknown}");
 }
 
 #[test]
@@ -44,6 +44,7 @@ fn toy_right_order_survives_device_errors() {
 fn toy_ack_before_sync_is_caught_in_most_seeds() {
     let mut scenario = Scenario::appends();
     scenario.end = End::Crash;
+    scenario.rounds = 6;
     let found = caught::<Toy<{ toy::ACK_BEFORE_SYNC }>>(SEEDS, &scenario);
     assert!(found > 150, "caught in {found} of {SEEDS:?}");
 }
@@ -83,5 +84,5 @@ fn toy_retried_sync_is_caught() {
     let mut scenario = Scenario::appends();
     scenario.plan = scenario.plan.with(Fault::SyncEio, 20_000);
     let found = caught::<Toy<{ toy::SYNC_RETRY }>>(SEEDS, &scenario);
-    assert!(found > 50, "caught in {found} of {SEEDS:?}");
+    assert!(found > 20, "caught in {found} of {SEEDS:?}");
 }

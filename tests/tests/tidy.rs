@@ -174,7 +174,7 @@ fn tidy_glommio_is_in_one_engine_file() {
         .filter(|s| s.path.starts_with("engine/"));
     let users = engine.filter(|s| s.code.contains("glommio::"));
     let users: Vec<String> = users.map(|s| s.path).collect();
-    assert!(users.len() <= 1, "{users:?}");
+    assert_eq!(users.len(), 1, "{users:?}");
 }
 
 #[test]

@@ -120,6 +120,9 @@ impl Drop for DirLock {
     fn drop(&mut self) {
         // Stale lines would name a holder that is none; without them the next reader names nobody.
         let _ = self.file.set_len(0);
+        // Closing is not enough: a child that the host is just starting holds a copy of the
+        // descriptor until it becomes another program.
+        let _ = self.file.unlock();
     }
 }
 
@@ -214,6 +217,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(DirLock::acquire(dir.path()).unwrap());
         DirLock::acquire(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn acquire_after_release_with_a_copied_descriptor_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DirLock::acquire(dir.path()).unwrap();
+        // What a child holds between fork and exec.
+        let copy = first.file.try_clone().unwrap();
+        drop(first);
+        DirLock::acquire(dir.path()).unwrap();
+        drop(copy);
     }
 
     #[test]

@@ -111,7 +111,11 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.dir.exists() {
-            let _ = run(Command::new("umount").arg(&self.dir));
+            let plain = run(Command::new("umount").arg(&self.dir));
+            if plain.is_err() {
+                // A test that failed may still hold files there.
+                let _ = run(Command::new("umount").arg("-l").arg(&self.dir));
+            }
         }
         if let Some(device) = &self.device {
             let _ = run(Command::new("losetup").args(["-d", device]));
