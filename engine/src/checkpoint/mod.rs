@@ -284,12 +284,9 @@ impl<E: Env> Checkpoints<E> {
             .await
             .map_err(|e| Error::io("sync", &self.dir, &e))?;
         write_whole(disk, &self.dir, &root_name(root.number), &root.encode()).await?;
-        let sync = !crate::bug!("missing_directory_sync");
-        if sync {
-            disk.sync_dir(&self.dir)
-                .await
-                .map_err(|e| Error::io("sync", &self.dir, &e))?;
-        }
+        disk.sync_dir(&self.dir)
+            .await
+            .map_err(|e| Error::io("sync", &self.dir, &e))?;
         self.next_number += 1;
         self.chunks = chunks;
         self.kept.push(root);
