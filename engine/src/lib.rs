@@ -18,8 +18,11 @@ pub mod env;
 mod error;
 mod feed;
 mod files;
+#[doc(hidden)]
+pub mod formats;
 mod frontier;
 pub mod ids;
+mod inspect;
 mod lane;
 mod limits;
 pub mod pack;
@@ -38,6 +41,7 @@ pub use engine::offline::{
 pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, Ticket};
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;
+pub use inspect::{InspectOptions, Node, inspect};
 pub use limits::{EngineConfig, WalConfig};
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;

@@ -131,7 +131,9 @@ fn log_places(dir: &Path, report: &VerifyReport) -> Places {
             }
         }
     }
-    let claims = files(dir).into_iter().filter(|f| f.ends_with("reserve"));
+    let claims = files(dir)
+        .into_iter()
+        .filter(|f| f.to_string_lossy().contains("reserve"));
     places.unseen.extend(claims.map(|file| (file, 100)));
     // Files that were prepared, or failed to be, and hold no segment.
     let spare = files(dir).into_iter().filter(|f| f.starts_with("wal"));
@@ -157,7 +159,7 @@ fn file_places(dir: &Path) -> Vec<(PathBuf, u64)> {
         let name = file.to_string_lossy().into_owned();
         let skip = name.starts_with("wal/") || name == "LOCK" || name.starts_with("bucket/.tmp/");
         // Space claimed ahead: its content is nothing.
-        let skip = skip || name.ends_with("/reserve");
+        let skip = skip || name.contains("reserve");
         let len = std::fs::metadata(dir.join(&file)).unwrap().len();
         if skip || len == 0 {
             continue;

@@ -53,7 +53,7 @@ pub struct Scenario {
     pub operations: u64,
     /// Damage that the plan plants may be found at a start; the run then ends well.
     pub corruption_allowed: bool,
-    /// After the last round a bit of a file below this folder flips, of a store that was closed in
+    /// After the last round a bit flips in the newest file below this folder, of a store closed in
     /// good order: everything in it is known to be durable, so the damage must be found.
     pub rot_after_close: Option<&'static str>,
     /// Disk and bucket grow before the judgement: what was refused for room must work by then.
@@ -156,7 +156,8 @@ impl Run {
                 (false, true) => 60_000,
                 (false, false) => u64::MAX,
             };
-            if self.work::<S>(steps)? == Worked::Corrupt {
+            let closes = self.rng.coin();
+            if self.work::<S>(steps, closes)? == Worked::Corrupt {
                 return Ok(self.report(&[], true));
             }
             self.end();
@@ -208,8 +209,7 @@ impl Run {
     }
 
     /// One process: start, work, and close or be ended in the middle of it.
-    fn work<S: Subject>(&mut self, steps: u64) -> Result<Worked, String> {
-        let closes = self.rng.coin();
+    fn work<S: Subject>(&mut self, steps: u64, closes: bool) -> Result<Worked, String> {
         let operations = self.scenario.operations;
         let (history, feeds, mix) = (self.history.clone(), self.feeds.clone(), self.scenario.mix);
         let clients = &self.clients;
@@ -291,18 +291,12 @@ impl Run {
         }
     }
 
-    /// Starts and closes the store in good order, then flips one bit of one of its files.
+    /// One more process that works and closes in good order, then flips a bit of the file it wrote last.
     fn close_and_rot<S: Subject>(&mut self, dir: &str) -> Result<(), String> {
-        let closed = self.sim.run(async |env: SimEnv| {
-            let subject = S::start(env).await?;
-            subject.close().await;
-            Ok::<(), StartError>(())
-        });
-        closed.map_err(|error| format!("does not start: {error:?}"))?;
+        self.work::<S>(u64::MAX, true)?;
         self.sim.kill();
-        let files = self.sim.files(dir);
-        let at = self.rng.index(files.len().max(1));
-        files.get(at).map(|path| self.sim.rot_file(path));
+        let newest = self.sim.newest_file(dir);
+        newest.map(|path| self.sim.rot_file(&path));
         Ok(())
     }
 

@@ -20,7 +20,7 @@ fn must_catch(bug: &'static str, seeds: u64, least: usize, scenario: &Scenario) 
     activate(bug);
     let found = caught::<EngineSubject>(0..seeds, scenario);
     activate("");
-    println!("{bug}: caught in {found} of {seeds}");
+    eprintln!("{bug}: caught in {found} of {seeds}");
     assert!(
         found >= least,
         "{bug}: caught in {found} of {seeds}, {least} at least"
@@ -30,8 +30,10 @@ fn must_catch(bug: &'static str, seeds: u64, least: usize, scenario: &Scenario) 
 fn appends(end: End) -> Scenario {
     let mut scenario = scenario(Mix::appends());
     scenario.end = end;
-    scenario.mix.read = 15;
-    scenario.rounds = 6;
+    scenario.mix.filler_max = 300;
+    scenario.mix.read = 6;
+    scenario.operations = 30;
+    scenario.steps_max = 1_500;
     scenario
 }
 
@@ -65,7 +67,10 @@ fn bug_verdict_without_durable_end_is_caught() {
 
 #[test]
 fn bug_serve_before_sync_is_caught() {
-    must_catch("serve_before_sync", 60, 1, &appends(End::Either));
+    let mut scenario = appends(End::Either);
+    scenario.mix.read = 20;
+    scenario.rounds = 8;
+    must_catch("serve_before_sync", 60, 1, &scenario);
 }
 
 #[test]

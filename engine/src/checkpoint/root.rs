@@ -192,6 +192,17 @@ pub fn encode_chunk(chunk: u64, generation: u64, body: &[u8]) -> Vec<u8> {
     seal_file(CHUNK_MAGIC, CHECKPOINT_VERSION, &w.0)
 }
 
+/// Chunk and generation that a chunk file says it is.
+pub(crate) fn peek_chunk(bytes: &[u8]) -> Result<(u64, u64), DecodeError> {
+    let mut r = Reader(open_file(
+        bytes,
+        "checkpoint chunk",
+        CHUNK_MAGIC,
+        CHECKPOINT_VERSION,
+    )?);
+    Ok((r.u64()?, r.u64()?))
+}
+
 /// The body of a chunk file, which must be the one that was asked for.
 ///
 /// # Errors

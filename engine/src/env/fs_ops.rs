@@ -55,6 +55,35 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// A file that tools look into, without an executor.
+pub(crate) struct FileReader {
+    file: File,
+    len: u64,
+}
+
+impl FileReader {
+    /// Opens a file for reading.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(Self { file, len })
+    }
+
+    /// Its length when it was opened.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Up to `len` bytes at `offset`; fewer only at the end.
+    pub(crate) fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        use std::os::unix::fs::FileExt;
+        let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; len.min(left)];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+}
+
 /// Removes a directory that has nothing in it.
 pub(crate) fn remove_empty_dir(dir: &Path) -> io::Result<()> {
     fs::remove_dir(dir)

@@ -176,6 +176,9 @@ impl Feed {
             return misfit(format!("batch at sequence {base}, {next} is next"));
         }
         let end = frame.end_sequence();
+        if end <= frame.base_sequence() {
+            return misfit("batch without records");
+        }
         let last_timestamp_ms = frame.last_timestamp_ms();
         let first_timestamp_ms = frame.record(0).map_or(0, |record| record.timestamp_ms);
         let stream = self.find(id)?;

@@ -14,8 +14,9 @@ mod fold;
 mod offline;
 mod store;
 
+pub use fold::Misfit;
 pub(crate) use offline::Seen;
-pub use store::Feeds;
+pub use store::{Doomed, Feeds};
 
 use std::rc::Rc;
 

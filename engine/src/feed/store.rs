@@ -103,6 +103,12 @@ impl Feeds {
         self.by_id.len()
     }
 
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
     /// The id that the next feed gets.
     #[must_use]
     pub fn next_id(&self) -> FeedId {

@@ -228,7 +228,14 @@ impl Producers {
             ..Self::default()
         };
         for _ in 0..r.u64()? {
-            let id = r.bytes()?.into();
+            let id: Box<[u8]> = r.bytes()?.into();
+            let last = producers.known.last_key_value();
+            if last.is_some_and(|(last, _)| *last >= id) {
+                return Err(DecodeError::Invalid {
+                    field: "producer order",
+                    value: producers.known.len() as u64,
+                });
+            }
             let state = ProducerState {
                 epoch: r.u64()?,
                 last_sequence: r.u64()?,

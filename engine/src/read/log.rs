@@ -2,7 +2,6 @@
 //!
 //! **Invariants**
 //! - Stops at the durable frontier and at the requested bound.
-//! - A damaged group costs the records in it, not those behind it.
 //!
 //! **Not here**: groups themselves (`wal::reader`).
 
@@ -30,41 +29,57 @@ impl<E: Env> LogService<E> {
     ) -> Result<bool> {
         let mut reader = LogReader::new(self.wal.clone());
         let mut at = offset;
-        let bound = end.min(request.end);
         let mut damage = None;
+        let bound = end.min(request.end);
         while chunk.next < bound && chunk.frames.len() < request.bytes_max {
             let group = match reader.group(at).await {
                 Ok(Ok(group)) => group,
-                Ok(Err(Missing::AtEnd)) => return damage.map_or(Ok(false), Err),
+                Ok(Err(Missing::AtEnd)) => break,
                 Ok(Err(Missing::Retired)) => return Ok(true),
-                // The next answer begins at the damage.
-                Err(Error::Corrupt { .. }) if !chunk.frames.is_empty() => return Ok(false),
-                Err(error @ Error::Corrupt { .. }) => match reader.behind_damage(at).await? {
-                    // What is asked for may lie behind it.
-                    Some(behind) => {
-                        damage.get_or_insert(error);
-                        at = behind;
-                        continue;
-                    }
-                    None => return Err(damage.unwrap_or(error)),
-                },
+                Err(error @ Error::Corrupt { .. }) => {
+                    // What lies behind may be whole; whoever asked for what is damaged is told so.
+                    let behind = reader.behind_damage(at).await?;
+                    damage.get_or_insert(error);
+                    let Some(behind) = behind else { break };
+                    at = behind;
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             at = group.header.end();
-            take_frames(&group, (feed, stream), request, chunk, &mut damage)?;
+            if missing_before(&group, (feed, stream), chunk.next)? {
+                break;
+            }
+            take_frames(&group, (feed, stream), request, chunk)?;
             self.env.yield_if_needed().await;
         }
-        Ok(false)
+        match damage {
+            Some(damage) if chunk.frames.is_empty() => Err(damage),
+            _ => Ok(false),
+        }
     }
 }
 
-/// Adds the frames asked for. `damage` is what was skipped on the way to the first of them.
+/// Whether the first batch of `key` in `group` begins behind `next`: damage took what is between.
+fn missing_before(group: &Group, key: (FeedId, StreamId), next: u64) -> Result<bool> {
+    let corrupt = |detail: String| Error::corrupt("log group", group.header.offset, detail);
+    for entry in group.entries() {
+        let entry = entry.map_err(|error| corrupt(error.to_string()))?;
+        if (entry.feed, entry.stream) == key
+            && let Some(frame) = entry.frame()
+        {
+            let view = FrameView::trusted(frame).map_err(|error| corrupt(error.to_string()))?;
+            return Ok(view.base_sequence() > next);
+        }
+    }
+    Ok(false)
+}
+
 fn take_frames(
     group: &Group,
     key: (FeedId, StreamId),
     request: &ReadRequest,
     chunk: &mut ReadChunk,
-    damage: &mut Option<Error>,
 ) -> Result<()> {
     let corrupt = |detail: String| Error::corrupt("log group", group.header.offset, detail);
     for entry in group.entries() {
@@ -74,16 +89,7 @@ fn take_frames(
         }
         let Some(frame) = entry.frame() else { continue };
         let view = FrameView::trusted(frame).map_err(|error| corrupt(error.to_string()))?;
-        if view.end_sequence() <= chunk.next {
-            continue;
-        }
-        if let Some(damage) = damage.take()
-            && view.base_sequence() > chunk.next
-        {
-            // The records in between were in the damaged groups.
-            return Err(damage);
-        }
-        if view.base_sequence() < request.end {
+        if view.end_sequence() > chunk.next && view.base_sequence() < request.end {
             chunk.frames.extend_from_slice(frame);
             chunk.next = view.end_sequence().min(request.end);
         }

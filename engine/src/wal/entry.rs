@@ -397,10 +397,13 @@ pub(crate) fn put_pack(w: &mut Writer, pack: &PackRef) {
 pub(crate) fn take_pack(r: &mut Reader<'_>) -> Result<PackRef, DecodeError> {
     let shared = flag(r)?;
     let log = LogId(r.u64()?);
-    let place = if shared {
-        PackPlace::Shared(log)
-    } else {
-        PackPlace::Stream
+    let place = match (shared, log) {
+        (true, log) => PackPlace::Shared(log),
+        (false, LogId(0)) => PackPlace::Stream,
+        (false, LogId(value)) => {
+            let field = "pack log";
+            return Err(DecodeError::Invalid { field, value });
+        }
     };
     Ok(PackRef {
         place,

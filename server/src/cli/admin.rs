@@ -1,4 +1,4 @@
-//! Admin: the verbs an operator has: `resume`, `discard`, `repair`.
+//! Admin: the verbs an operator has: `resume`, `discard`, `repair`, `reshard`, `accept-loss`.
 //!
 //! **Invariants**
 //! - What is settled is said as a commit.
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::args::{AdminVerb, SettleArgs};
 use super::exit::CliError;
+use super::offline;
 use super::open::with_engine;
 use super::output::Output;
 use super::shapes::{CommitShape, count};
@@ -21,6 +22,8 @@ pub(super) fn run(config: EngineConfig, verb: AdminVerb, out: &mut Output) -> Re
     match verb {
         AdminVerb::Resume(args) => settle(config, &args, CommitKind::Sealed, out),
         AdminVerb::Discard(args) => settle(config, &args, CommitKind::Discarded, out),
+        AdminVerb::Reshard { logs } => offline::reshard(&config, logs, out),
+        AdminVerb::AcceptLoss => offline::accept_loss(&config, out),
         AdminVerb::Repair { feed } => with_engine(config, false, async |handle| {
             let published = handle.repair(&feed).await?;
             let shape = Repaired { feed, published };

@@ -74,6 +74,8 @@ pub(crate) enum Verb {
     Seal(SealArgs),
     /// Read everything kept and prove that it is what was written; changes nothing
     Verify,
+    /// Show what is in a file of ours: segment, checkpoint, pack, manifest, commit, key index, frame
+    Inspect(InspectArgs),
     /// Settle abandoned streams, finish publication, mend a data directory
     #[command(subcommand)]
     Admin(AdminVerb),
@@ -290,6 +292,27 @@ pub(crate) enum AdminVerb {
         /// Name of the feed
         feed: String,
     },
+    /// Change the number of logs of a cleanly closed data directory
+    Reshard {
+        /// Number of logs to have
+        #[arg(long, value_name = "N")]
+        logs: u16,
+    },
+    /// Make a damaged data directory open again, without what the damage took
+    AcceptLoss,
+}
+
+/// `inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The file; it may be in use
+    pub(crate) file: PathBuf,
+    /// Of everything that repeats, show so many
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) items: usize,
+    /// Bytes shown of a payload, key or message
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) preview_bytes: usize,
 }
 
 /// `admin resume` and `admin discard`.

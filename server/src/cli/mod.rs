@@ -62,6 +62,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Producers(args) => history::producers(config, &args, &mut out),
         Verb::Seal(args) => history::seal(config, &args, &mut out),
         Verb::Verify => offline::verify(&config, &mut out),
+        Verb::Inspect(args) => offline::inspect(&args, &mut out),
         Verb::Admin(verb) => admin::run(config, verb, &mut out),
     };
     done.and(out.flush()).map_err(|error| match standard {

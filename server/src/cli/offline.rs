@@ -1,18 +1,22 @@
-//! Offline: the verbs that work on a data directory no engine has open: `verify`.
+//! Offline: the verbs that work on a data directory no engine has open, and on single files.
 //!
 //! **Invariants**
-//! - Nothing is changed by `verify`.
+//! - `verify` and `inspect` change nothing.
 //!
-//! **Not here**: what is checked (the engine).
+//! **Not here**: what is checked, and what is moved (the engine).
 
-use sealog_engine::{EngineConfig, VerifyReport};
+use sealog_engine::{
+    EngineConfig, FeedLoss, InspectOptions, LogLoss, LossReport, ReshardReport, VerifyReport,
+};
 use serde::Serialize;
 
+use super::args::InspectArgs;
 use super::exit::CliError;
+use super::lines::open_file;
 use super::open::check_exists;
 use super::output::Output;
 use super::progress::Progress;
-use super::shapes::count;
+use super::shapes::{count, range};
 
 /// What `verify` found whole.
 #[derive(Serialize)]
@@ -95,4 +99,144 @@ fn verified(shape: &VerifyShape) -> String {
             "not cleanly closed: what is beyond its proven end was not checked"
         },
     )
+}
+
+/// `inspect`.
+pub(super) fn inspect(args: &InspectArgs, out: &mut Output) -> Result<(), CliError> {
+    // A missing file is "not found", as everywhere.
+    drop(open_file(&args.file)?);
+    let options = InspectOptions {
+        items: args.items,
+        preview_bytes: args.preview_bytes,
+    };
+    let tree = sealog_engine::inspect(&args.file, &options)?;
+    out.line(&tree.to_json(), |_| tree.to_string().trim_end().to_owned())
+}
+
+/// What `admin reshard` did.
+#[derive(Serialize)]
+struct ReshardShape {
+    before: Vec<u64>,
+    logs: Vec<u64>,
+    feeds: u64,
+    batches: u64,
+    leftovers: u64,
+}
+
+impl From<ReshardReport> for ReshardShape {
+    fn from(report: ReshardReport) -> Self {
+        Self {
+            before: report.before.iter().map(|log| log.0).collect(),
+            logs: report.logs.iter().map(|log| log.0).collect(),
+            feeds: report.feeds,
+            batches: report.batches,
+            leftovers: report.leftovers,
+        }
+    }
+}
+
+/// `admin reshard`.
+pub(super) fn reshard(config: &EngineConfig, logs: u16, out: &mut Output) -> Result<(), CliError> {
+    check_exists(config)?;
+    let progress = Progress::steps();
+    let report = sealog_engine::reshard(config, logs, progress.step())?;
+    drop(progress);
+    out.line(&ReshardShape::from(report), |shape| {
+        format!(
+            "{} instead of {}: {} moved, {} copied",
+            count(shape.logs.len() as u64, "log"),
+            shape.before.len(),
+            count(shape.feeds, "feed"),
+            count(shape.batches, "batch"),
+        )
+    })
+}
+
+/// What `admin accept-loss` gave up.
+#[derive(Serialize)]
+struct LossShape {
+    logs: Vec<LogLossShape>,
+}
+
+#[derive(Serialize)]
+struct LogLossShape {
+    log: u64,
+    now: u64,
+    damage: String,
+    headers: Vec<String>,
+    end: u64,
+    lost_to: u64,
+    feeds: Vec<FeedLossShape>,
+    adopted_commits: u64,
+}
+
+#[derive(Serialize)]
+struct FeedLossShape {
+    feed: String,
+    id: u64,
+    first: u64,
+    last: Option<u64>,
+}
+
+impl From<LossReport> for LossShape {
+    fn from(report: LossReport) -> Self {
+        Self {
+            logs: report.logs.into_iter().map(LogLossShape::from).collect(),
+        }
+    }
+}
+
+impl From<LogLoss> for LogLossShape {
+    fn from(loss: LogLoss) -> Self {
+        let feed = |loss: FeedLoss| FeedLossShape {
+            feed: loss.name,
+            id: loss.feed.0,
+            first: loss.first,
+            last: (loss.first..loss.end).last(),
+        };
+        Self {
+            log: loss.log.0,
+            now: loss.now.0,
+            damage: loss.damage,
+            headers: loss.headers,
+            end: loss.end,
+            lost_to: loss.lost_to,
+            feeds: loss.feeds.into_iter().map(feed).collect(),
+            adopted_commits: loss.adopted,
+        }
+    }
+}
+
+/// `admin accept-loss`.
+pub(super) fn accept_loss(config: &EngineConfig, out: &mut Output) -> Result<(), CliError> {
+    check_exists(config)?;
+    let progress = Progress::steps();
+    let report = sealog_engine::accept_loss(config, progress.step())?;
+    drop(progress);
+    out.line(&LossShape::from(report), accepted)
+}
+
+fn accepted(shape: &LossShape) -> String {
+    if shape.logs.is_empty() {
+        return "nothing was damaged, nothing was changed".to_owned();
+    }
+    let mut lines = Vec::new();
+    for log in &shape.logs {
+        let (id, now, end, lost_to) = (log.log, log.now, log.end, log.lost_to);
+        let damage = match log.damage.is_empty() {
+            true => format!(
+                "{} written again",
+                count(log.headers.len() as u64, "header")
+            ),
+            false => log.damage.clone(),
+        };
+        lines.push(format!(
+            "log {id} (now {now}): {damage}; whole to offset {end} of {lost_to}"
+        ));
+        for feed in &log.feeds {
+            let lost = range(feed.first, feed.last);
+            lines.push(format!("  feed {:?} lost {lost}", feed.feed));
+        }
+    }
+    lines.join("\n")
 }

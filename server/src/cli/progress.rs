@@ -23,6 +23,22 @@ impl Progress {
         Self::with("{spinner} {bytes}, {bytes_per_sec}, {msg}")
     }
 
+    /// Says which step is under way.
+    pub(super) fn steps() -> Self {
+        Self::with("{spinner} {msg}")
+    }
+
+    /// What the engine calls before each step.
+    pub(super) fn step(
+        &self,
+    ) -> impl Fn(&str) -> sealog_engine::Result<()> + Clone + Send + 'static {
+        let bar = self.0.clone();
+        move |step| {
+            bar.set_message(step.to_owned());
+            Ok(())
+        }
+    }
+
     /// Draws nothing.
     pub(super) fn hidden() -> Self {
         Self(ProgressBar::hidden())

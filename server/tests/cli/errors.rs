@@ -55,6 +55,8 @@ fn reading_verbs_make_no_directory() {
         &["seal", "f"],
         &["admin", "repair", "f"],
         &["verify"],
+        &["admin", "reshard", "--logs", "2"],
+        &["admin", "accept-loss"],
     ] {
         bench.run(words).fails(4, &["does not exist"]);
         assert!(!bench.data().exists(), "{words:?}");

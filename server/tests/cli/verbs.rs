@@ -266,3 +266,78 @@ fn help_and_version_are_shown() {
     assert!(run(&["--help"]).contains("Exit status: 0 done"));
     assert!(run(&["append", "--help"]).contains("--fencing-token"));
 }
+
+#[test]
+fn inspect_shows_every_file_and_refuses_others() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--record", "k=v", "--message", "hello"]);
+    let mut seen = 0;
+    let mut open = vec![bench.data()];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let name = path.to_str().unwrap();
+            // Not formats: who holds it, what people read, room kept for later.
+            if ["LOCK", ".json", "reserve"]
+                .iter()
+                .any(|end| name.ends_with(end))
+            {
+                continue;
+            }
+            let text = bench.ok(&["inspect", name]);
+            assert!(!text.trim().is_empty(), "{name}");
+            assert_eq!(bench.json(&["inspect", name]).len(), 1, "{name}");
+            if name.ends_with(".commit") {
+                assert!(text.contains("hello"), "{text}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 6, "{seen} files");
+    let other = bench.file("other", b"not one of ours");
+    bench
+        .run(&["inspect", other.to_str().unwrap()])
+        .fails(5, &["other", "none of our formats"]);
+    bench
+        .run(&["inspect", "absent"])
+        .fails(4, &["absent does not exist"]);
+}
+
+#[test]
+fn admin_reshard_keeps_everything() {
+    let bench = Bench::new();
+    for feed in ["a", "b", "c"] {
+        bench.ok(&["append", feed, "--value", feed]);
+        bench.ok(&["append", feed, "--value", "open", "--no-seal"]);
+    }
+    let report = &bench.json(&["admin", "reshard", "--logs", "3"])[0];
+    assert_eq!(
+        (report["logs"].as_array().map(Vec::len), &report["feeds"]),
+        (Some(3), &json!(3))
+    );
+    for feed in ["a", "b", "c"] {
+        assert_eq!(
+            bench.ok(&["read", feed, "--format", "payload"]),
+            format!("{feed}\nopen\n")
+        );
+        bench.ok(&["append", feed, "--value", "more"]);
+    }
+    bench.ok(&["verify"]);
+    bench
+        .run(&["admin", "reshard", "--logs", "0"])
+        .fails(2, &["logs"]);
+}
+
+#[test]
+fn admin_accept_loss_of_a_whole_directory_changes_nothing() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x"]);
+    let said = bench.ok(&["admin", "accept-loss"]);
+    assert_eq!(said, "nothing was damaged, nothing was changed\n");
+    assert_eq!(bench.json(&["admin", "accept-loss"]), [json!({"logs": []})]);
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "x\n");
+}

@@ -208,10 +208,10 @@ impl Sim {
         self.world.bucket.borrow_mut().rot(key, &mut rng)
     }
 
-    /// Paths of the files below `dir`.
+    /// Path of the file below `dir` that was written last.
     #[must_use]
-    pub fn files(&self, dir: &str) -> Vec<String> {
-        self.world.disk.borrow().paths(dir.as_ref())
+    pub fn newest_file(&self, dir: &str) -> Option<String> {
+        self.world.disk.borrow().newest(dir.as_ref())
     }
 
     /// Flips one bit of the file at `path`, at rest; false when it has none.

@@ -102,7 +102,9 @@ impl SimFile {
             offset = block * BLOCK_BYTES as u64;
         }
         let data = Bytes::Whole(buf);
-        self.inode.borrow_mut().apply(Op::Write { offset, data });
+        let mut inode = self.inode.borrow_mut();
+        inode.modified_ns = self.world.now_ns();
+        inode.apply(Op::Write { offset, data });
         Ok(())
     }
 

@@ -51,6 +51,8 @@ struct Pending {
 #[derive(Debug, Default)]
 pub(super) struct Inode {
     pub(super) cache: Content,
+    /// Virtual time of the last write.
+    pub(super) modified_ns: u64,
     durable: Content,
     pending: Vec<Pending>,
     completed: u64,

@@ -127,11 +127,13 @@ impl DiskState {
         }
     }
 
-    /// Paths of the files below `dir`.
-    pub(super) fn paths(&self, dir: &Path) -> Vec<String> {
+    /// Path of the file below `dir` that was written last.
+    pub(super) fn newest(&self, dir: &Path) -> Option<String> {
         let below = self.dirs.iter().filter(|(path, _)| path.starts_with(dir));
-        let paths = below.flat_map(|(path, dir)| dir.cache.keys().map(|name| path.join(name)));
-        paths.map(|path| path.display().to_string()).collect()
+        let files = below.flat_map(|(path, dir)| dir.cache.iter().map(move |file| (path, file)));
+        let newest = files.max_by_key(|(_, (_, inode))| inode.borrow().modified_ns)?;
+        let (path, (name, _)) = newest;
+        Some(path.join(name).display().to_string())
     }
 
     /// Flips one bit of the file at `path`; false when it has none.
