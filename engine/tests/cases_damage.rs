@@ -175,15 +175,16 @@ fn case_d03_flipped_bit_behind_the_checkpoint_harms_its_record_alone() {
     close(open(log_only(store.dir.path())).0);
     let groups = image::data_groups(store.dir.path(), 0);
     let mut dice = Dice::new(4);
-    for path in image::segments(store.dir.path(), 0).values() {
-        let here: Vec<_> = groups.iter().filter(|group| group.path == *path).collect();
-        for (what, at) in &HITS {
-            if here.len() < 3 {
+    for (number, path) in image::segments(store.dir.path(), 0) {
+        let here: Vec<_> = groups.iter().filter(|group| group.path == path).collect();
+        for (round, (what, at)) in (0..).zip(&HITS) {
+            // Scaled down: every kind of hit, but not in every segment.
+            if here.len() < 3 || (!common::long() && round % 3 != number % 3) {
                 continue;
             }
             let index = 1 + dice.below(here.len() as u64 - 2) as usize;
             let copy = image::image(store.dir.path());
-            let target = copy.path().join(relative(path));
+            let target = copy.path().join(relative(&path));
             image::flip_bit(&target, here[index].position + at, dice.next() as u8);
             let about = format!("{what} of group {index} of {path:?}");
             verify_names(copy.path(), &target, Some(here[index].position), &about);
