@@ -92,8 +92,8 @@ const PROGRESS_KEPT: usize = 256;
 /// Verifies a data directory that no engine has open. Blocks.
 ///
 /// # Errors
-/// [`Error::Corrupt`] naming file or object and byte offset, [`Error::NewerFormat`],
-/// [`Error::Unusable`] (directory missing, locked or not ours), [`Error::Io`], [`Error::Bucket`].
+/// [`crate::Error::Corrupt`] naming file or object and byte offset, [`crate::Error::NewerFormat`],
+/// [`crate::Error::Unusable`] (directory missing, locked or not ours), [`crate::Error::Io`], [`crate::Error::Bucket`].
 /// Nothing is ever changed.
 pub fn verify(
     config: &EngineConfig,
