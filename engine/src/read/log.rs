@@ -38,10 +38,11 @@ impl<E: Env> LogService<E> {
                 Ok(Err(Missing::Retired)) => return Ok(true),
                 Err(error @ Error::Corrupt { .. }) => {
                     // What lies behind may be whole; whoever asked for what is damaged is told so.
-                    let next = reader.after_damage(at).await?;
+                    let behind = reader.behind_damage(at).await?;
                     damage.get_or_insert(error);
-                    let Some(group) = next else { break };
-                    group
+                    let Some(behind) = behind else { break };
+                    at = behind;
+                    continue;
                 }
                 Err(error) => return Err(error),
             };

@@ -167,10 +167,20 @@ impl GroupHeader {
     }
 }
 
-fn check_crc(header: &[u8; GROUP_HEADER_BYTES], stored: u32) -> Result<(), DecodeError> {
+/// What the group behind a damaged one may name as its predecessor: the checksum as it is stored,
+/// and the one that the rest of the header gives. One of them is right unless both parts are damaged.
+pub(crate) fn checksums_of_damaged(header: &[u8; GROUP_HEADER_BYTES]) -> [u32; 2] {
+    [header_crc(header), computed_crc(header)]
+}
+
+fn computed_crc(header: &[u8; GROUP_HEADER_BYTES]) -> u32 {
     let mut blank = *header;
     blank[CRC_AT..CRC_AT + 4].fill(0);
-    let computed = crc32c::crc32c(&blank);
+    crc32c::crc32c(&blank)
+}
+
+fn check_crc(header: &[u8; GROUP_HEADER_BYTES], stored: u32) -> Result<(), DecodeError> {
+    let computed = computed_crc(header);
     if computed == stored {
         return Ok(());
     }

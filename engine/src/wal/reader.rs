@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File};
 use crate::error::{Error, Result};
 use crate::wal::entry::Entries;
-use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader};
+use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader, checksums_of_damaged};
 use crate::wal::log::Wal;
 
 /// One read of the disk.
@@ -150,26 +150,46 @@ impl<E: Env> LogReader<E> {
         Ok(found)
     }
 
-    /// The next whole group behind a damaged place, block by block; `None` when the log ends first.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn after_damage(&mut self, damaged: u64) -> Result<Option<Group>> {
+    /// Where the group behind the damaged one at `offset` starts, if that can be told: by the length
+    /// of a header that is whole, else as the group that names the damaged header's checksum (WAL-3).
+    /// Bytes that only look like a group, in somebody's payload, cannot know that checksum.
+    pub(crate) async fn behind_damage(&mut self, offset: u64) -> Result<Option<u64>> {
         let geometry = self.wal.geometry();
-        let mut at = geometry.place(damaged, 1);
-        loop {
-            at = geometry.place(at + BLOCK_BYTES as u64, 1);
-            if at >= self.wal.durable_end() {
-                return Ok(None);
+        let at = geometry.place(offset, 1);
+        let Some(head) = self.bytes(at, GROUP_HEADER_BYTES).await? else {
+            return Ok(None);
+        };
+        let Ok(head) = <[u8; GROUP_HEADER_BYTES]>::try_from(head) else {
+            return Ok(None);
+        };
+        let log = self.wal.params().log;
+        if let Ok(header) = GroupHeader::decode(&head)
+            && header.offset == at
+            && header.log == log
+        {
+            self.previous = Some((header.end(), header.crc()));
+            return Ok(Some(header.end()));
+        }
+        let checksums = checksums_of_damaged(&head);
+        let segment = geometry.segment_of(at);
+        let blocks = (at + BLOCK_BYTES as u64..geometry.end_offset(segment)).step_by(BLOCK_BYTES);
+        for place in blocks.chain([geometry.first_offset(segment + 1)]) {
+            if place >= self.wal.durable_end() {
+                break;
             }
-            if let Ok(group) = self.read_at(at).await? {
-                self.previous = Some((group.header.end(), group.header.crc()));
-                return Ok(Some(group));
+            let Some(bytes) = self.bytes(place, GROUP_HEADER_BYTES).await? else {
+                break;
+            };
+            let follows = GroupHeader::decode(bytes).is_ok_and(|header| {
+                header.offset == place
+                    && header.log == log
+                    && checksums.contains(&header.predecessor)
+            });
+            if follows {
+                return Ok(Some(place));
             }
         }
+        Ok(None)
     }
 
     async fn find(&mut self, offset: u64) -> Result<std::result::Result<Group, Missing>> {
