@@ -12,13 +12,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File as StdFile;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use glommio::io::{DmaFile, OpenOptions, PollableFd};
@@ -191,11 +190,6 @@ impl ShardExecutor {
             let heartbeat = Arc::clone(&seed.heartbeat);
             let life = Arc::clone(&heartbeat);
             glommio::spawn_local(async move {
-                poll_fn(|cx| {
-                    heartbeat.register(cx.waker());
-                    Poll::Ready(())
-                })
-                .await;
                 loop {
                     heartbeat.tick();
                     Timer::new(HEARTBEAT).await;

@@ -1,6 +1,6 @@
 //! Env: the seams through which the engine meets time, disk, bucket, tasks and chance.
 //!
-//! Production is `prod` (glommio) with `bucket::folder`; the simulator in `tests/` implements the
+//! Production is `GlommioEnv` with `bucket::folder`; the simulator in `tests/` implements the
 //! same traits with virtual time and faults. Everything above is generic over [`Env`], statically
 //! dispatched and `!Send`.
 //!
@@ -26,6 +26,7 @@ mod glommio_env;
 pub(crate) mod host;
 mod linked_ring;
 mod lock;
+mod nudge;
 mod preflight;
 mod shards;
 mod side_threads;

@@ -254,6 +254,7 @@ where
     if start.recv().is_err() {
         return None;
     }
+    heartbeat.begin();
     let result = catch_unwind(AssertUnwindSafe(|| executor.run(seed, main)));
     heartbeat.end();
     result.unwrap_or_else(|panic| {
