@@ -2,9 +2,9 @@
 //!
 //! **Invariants**
 //! - The address is a multiple of [`BLOCK_BYTES`]; the capacity is too.
-//! - Bytes between `len` and the capacity are initialised (zero until written).
+//! - Bytes before `len` are initialised; those behind it are never read.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -27,10 +27,22 @@ impl AlignedBuf {
     /// An empty buffer that can take `capacity` bytes (rounded up to whole blocks) without growing.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
+        Self::allocate(capacity, alloc)
+    }
+
+    /// A buffer of `len` zero bytes.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let mut buf = Self::allocate(len, alloc_zeroed);
+        buf.len = len;
+        buf
+    }
+
+    fn allocate(capacity: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Self {
         let capacity = round_up(capacity.max(1));
         let layout = layout(capacity);
         // SAFETY: the layout has a non-zero size.
-        let raw = unsafe { alloc_zeroed(layout) };
+        let raw = unsafe { allocate(layout) };
         let Some(ptr) = NonNull::new(raw) else {
             handle_alloc_error(layout)
         };
@@ -39,14 +51,6 @@ impl AlignedBuf {
             len: 0,
             capacity,
         }
-    }
-
-    /// A buffer of `len` zero bytes.
-    #[must_use]
-    pub fn zeroed(len: usize) -> Self {
-        let mut buf = Self::with_capacity(len);
-        buf.len = len;
-        buf
     }
 
     /// A buffer holding a copy of `bytes`.
@@ -98,13 +102,12 @@ impl AlignedBuf {
     /// Sets the length, filling with zeros when it grows.
     pub fn resize(&mut self, len: usize) {
         if len > self.len {
-            self.reserve(len - self.len);
-            let old = self.len;
-            self.len = len;
-            self[old..].fill(0);
-        } else {
-            self.len = len;
+            let more = len - self.len;
+            self.reserve(more);
+            // SAFETY: `reserve` made room for `more` bytes behind `len`.
+            unsafe { self.ptr.as_ptr().add(self.len).write_bytes(0, more) };
         }
+        self.len = len;
     }
 
     /// Forgets the content, keeps the memory.
@@ -124,7 +127,7 @@ fn layout(capacity: usize) -> Layout {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `with_capacity` with this very layout.
+        // SAFETY: allocated in `allocate` with this very layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout(self.capacity)) }
     }
 }
@@ -132,7 +135,7 @@ impl Drop for AlignedBuf {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len <= capacity`, all of it initialised.
+        // SAFETY: `len <= capacity`, the first `len` bytes are initialised.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
