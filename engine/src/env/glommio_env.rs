@@ -22,7 +22,9 @@ use std::time::Duration;
 
 use glommio::io::{DmaFile, OpenOptions, PollableFd};
 use glommio::timer::Timer;
-use glommio::{GlommioError, LocalExecutorBuilder, Placement, PoolPlacement};
+use glommio::{
+    GlommioError, Latency, LocalExecutorBuilder, Placement, PoolPlacement, Shares, TaskQueueHandle,
+};
 
 use super::commit_thread::CommitQueue;
 use super::linked_ring::LinkedRing;
@@ -62,6 +64,7 @@ struct Inner<B: Bucket> {
     hooks: ShardHooks,
     offload: SideThreads,
     tasks: Rc<Cell<usize>>,
+    urgent: TaskQueueHandle,
 }
 
 impl<B: Bucket> Clone for GlommioEnv<B> {
@@ -73,6 +76,23 @@ impl<B: Bucket> Clone for GlommioEnv<B> {
 }
 
 impl<B: Bucket> GlommioEnv<B> {
+    /// `future` as a counted task whose panic reaches the hook.
+    fn guarded(
+        &self,
+        name: &'static str,
+        future: impl Future<Output = ()> + 'static,
+    ) -> impl Future<Output = ()> + 'static {
+        let hooks = self.inner.hooks.clone();
+        let shard = self.inner.shard;
+        let running = TaskCount::enter(&self.inner.tasks);
+        async move {
+            let _running = running;
+            if let Err(message) = CatchUnwind::new(future).await {
+                hooks.panicked(shard, name, message);
+            }
+        }
+    }
+
     /// The shard this environment belongs to.
     #[must_use]
     pub fn shard(&self) -> usize {
@@ -120,16 +140,19 @@ impl<B: Bucket> Env for GlommioEnv<B> {
     }
 
     fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
-        let hooks = self.inner.hooks.clone();
-        let shard = self.inner.shard;
-        let running = TaskCount::enter(&self.inner.tasks);
-        glommio::spawn_local(async move {
-            let _running = running;
-            if let Err(message) = CatchUnwind::new(future).await {
-                hooks.panicked(shard, name, message);
+        glommio::spawn_local(self.guarded(name, future)).detach();
+    }
+
+    fn spawn_urgent(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
+        let task = self.guarded(name, future);
+        match glommio::spawn_local_into(task, self.inner.urgent) {
+            Ok(task) => drop(task.detach()),
+            // The queue lives as long as the executor: not seen.
+            Err(error) => {
+                let reason = format!("could not be started: {error}");
+                self.inner.hooks.panicked(self.inner.shard, name, reason);
             }
-        })
-        .detach();
+        }
     }
 
     fn random_u64(&self) -> u64 {
@@ -243,6 +266,13 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
             hooks: seed.hooks,
             offload: seed.offload,
             tasks: Rc::default(),
+            // A wake of a task of this queue interrupts the others. Its latency is that of the
+            // preempt timer: a shorter one would shorten the timer, see there.
+            urgent: glommio::executor().create_task_queue(
+                Shares::default(),
+                Latency::Matters(PREEMPT_TIMER),
+                "urgent",
+            ),
         }),
     })
 }

@@ -207,7 +207,7 @@ impl<E: Env> Wal<E> {
         }));
         space.want(geometry.segment_of(wal.0.params.end) + 1);
         env.spawn("wal space", space.run());
-        env.spawn("wal flush", wal.clone().flush());
+        env.spawn_urgent("wal flush", wal.clone().flush());
         env.spawn("wal idle", wal.clone().mark_idle());
         wal
     }
@@ -504,7 +504,7 @@ impl<E: Env> Wal<E> {
             };
             let (buf, number, position) = self.submit(group);
             let wal = self.clone();
-            self.0.env.spawn("wal commit", async move {
+            self.0.env.spawn_urgent("wal commit", async move {
                 #[cfg(sealog_bugs)]
                 if crate::bugs::active("ack_before_sync") {
                     let _ = file.file.write_at(buf.clone(), position).await;
