@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::frontier::Frontiers;
 use crate::ids::{FeedId, LogId, StreamId};
 use crate::limits::{PIPELINE_BYTES_MIN, WalConfig};
-use crate::sync::Event;
+use crate::sync::{Event, race};
 use crate::wal::entry::{self, Change};
 use crate::wal::group::{
     FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader, GroupSeal, seal_summed,
@@ -145,6 +145,8 @@ struct Inner<E: Env> {
     cache: RefCell<GroupCache>,
     work: Event,
     progress: Event,
+    /// Notified when the log is poisoned or closed.
+    ended: Event,
     activity: Cell<u64>,
 }
 
@@ -202,6 +204,7 @@ impl<E: Env> Wal<E> {
             cache,
             work: Event::new(),
             progress,
+            ended: Event::new(),
             activity: Cell::new(0),
             params,
         }));
@@ -420,6 +423,7 @@ impl<E: Env> Wal<E> {
         }
         self.0.space.close();
         self.0.work.notify();
+        self.0.ended.notify();
         self.0.progress.notify();
     }
 
@@ -461,6 +465,7 @@ impl<E: Env> Wal<E> {
         self.0.state.borrow_mut().closed = true;
         self.0.space.close();
         self.0.work.notify();
+        self.0.ended.notify();
         Ok(())
     }
 
@@ -480,7 +485,8 @@ impl<E: Env> Wal<E> {
     async fn mark_idle(self) {
         let mut seen = 0;
         loop {
-            self.0.env.sleep(IDLE).await;
+            let ended = self.0.ended.until(|| self.poisoned().map(drop));
+            race(ended, self.0.env.sleep(IDLE)).await;
             if self.poisoned().is_some() {
                 return;
             }
