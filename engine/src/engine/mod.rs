@@ -205,6 +205,9 @@ async fn run_shard(shard: usize, env: ProductionEnv, plan: ShardPlan) {
     }
 }
 
+/// Calls begun between two looks at other tasks.
+const JOBS_PER_TURN: usize = 16;
+
 type Served = (
     Rc<LogService<ProductionEnv>>,
     flume::Receiver<Job<ProductionEnv>>,
@@ -258,8 +261,12 @@ async fn serve_all(env: &ProductionEnv, services: Vec<Served>) {
 pub(crate) async fn serve<E: Env>(service: Rc<LogService<E>>, inbox: flume::Receiver<Job<E>>) {
     while let Ok(job) = inbox.recv_async().await {
         job(&service);
-        for job in inbox.try_iter().take(256) {
+        // All that wait are taken under one lock: callers contend for it.
+        for (n, job) in inbox.drain().enumerate() {
             job(&service);
+            if n % JOBS_PER_TURN == 0 {
+                service.env.yield_if_needed().await;
+            }
         }
         service.env.yield_if_needed().await;
     }

@@ -39,7 +39,7 @@ use crate::wal::Wal;
 use crate::wal::log::{Room, RoomClass};
 
 /// Writes decided between two looks at other tasks.
-const WRITES_PER_TURN: usize = 64;
+const WRITES_PER_TURN: usize = 4;
 
 type WriteJob<E> = Box<dyn FnOnce(&Rc<LogService<E>>, Result<()>)>;
 

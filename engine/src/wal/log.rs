@@ -8,6 +8,8 @@
 //!
 //! **Not here**: admission (`append`), segment files (`space`), reading back (`reader`).
 
+mod state;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -21,22 +23,17 @@ use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
 use crate::error::{Error, Result};
 use crate::frontier::Frontiers;
 use crate::ids::{FeedId, LogId, StreamId};
-use crate::limits::{PIPELINE_BYTES_MIN, WalConfig};
+use crate::limits::WalConfig;
 use crate::sync::{Event, race};
 use crate::wal::entry::{self, Change};
-use crate::wal::group::{
-    FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader, GroupSeal, seal_summed,
-};
+use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupSeal, seal_summed};
 use crate::wal::reader::GroupCache;
 use crate::wal::segment::Geometry;
 use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
+use state::{InFlight, OpenGroup, State, inner_flush};
 
 /// An idle log writes its marker after this long.
 const IDLE: Duration = Duration::from_secs(1);
-/// Group sizes remembered for [`Wal::stats`].
-const SIZES_KEPT: usize = 4096;
-/// Group buffers kept for reuse.
-const POOL: usize = 4;
 
 /// Where an entry lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,43 +96,6 @@ pub struct WalStats {
     pub group_sizes: VecDeque<u32>,
 }
 
-type Completion = Box<dyn FnOnce(Result<()>)>;
-
-struct OpenGroup {
-    buf: AlignedBuf,
-    /// Checksum of the entries, taken while each is in the processor's cache.
-    crc: u32,
-    offset: u64,
-    entries: u32,
-    number: u64,
-    flags: u16,
-}
-
-struct InFlight {
-    header: GroupHeader,
-    buf: Arc<AlignedBuf>,
-    number: u64,
-    done: bool,
-}
-
-struct State {
-    open: Option<OpenGroup>,
-    full: VecDeque<OpenGroup>,
-    in_flight: VecDeque<InFlight>,
-    completions: VecDeque<(u64, Completion)>,
-    pool: Vec<AlignedBuf>,
-    frontiers: Frontiers,
-    next_group: u64,
-    predecessor: u32,
-    durable_groups: u64,
-    durable_predecessor: u32,
-    last_is_marker: bool,
-    marker_due: Option<u16>,
-    poisoned: Option<Error>,
-    closed: bool,
-    stats: WalStats,
-}
-
 struct Inner<E: Env> {
     env: E,
     params: WalParams,
@@ -145,6 +105,8 @@ struct Inner<E: Env> {
     cache: RefCell<GroupCache>,
     work: Event,
     progress: Event,
+    /// Notified when completions are due.
+    answers: Event,
     /// Notified when the log is poisoned or closed.
     ended: Event,
     activity: Cell<u64>,
@@ -183,6 +145,7 @@ impl<E: Env> Wal<E> {
             full: VecDeque::new(),
             in_flight: VecDeque::new(),
             completions: VecDeque::new(),
+            due: VecDeque::new(),
             pool: Vec::new(),
             frontiers: Frontiers::at(params.end),
             next_group: 1,
@@ -204,6 +167,7 @@ impl<E: Env> Wal<E> {
             cache,
             work: Event::new(),
             progress,
+            answers: Event::new(),
             ended: Event::new(),
             activity: Cell::new(0),
             params,
@@ -211,6 +175,7 @@ impl<E: Env> Wal<E> {
         space.want(geometry.segment_of(wal.0.params.end) + 1);
         env.spawn("wal space", space.run());
         env.spawn_urgent("wal flush", wal.clone().flush());
+        env.spawn("wal answers", wal.clone().answer());
         env.spawn("wal idle", wal.clone().mark_idle());
         wal
     }
@@ -326,6 +291,7 @@ impl<E: Env> Wal<E> {
             None => state.closed.then_some(Err(Error::Closed)),
         };
         match settled {
+            Some(Ok(())) if !state.due.is_empty() => state.due.push_back(Box::new(then)),
             Some(result) => {
                 drop(state);
                 then(result);
@@ -418,11 +384,14 @@ impl<E: Env> Wal<E> {
             state.poisoned.get_or_insert(error.clone());
             std::mem::take(&mut state.completions)
         };
+        // What was durable before is answered before, and so.
+        self.answer_due();
         for (_, then) in completions {
             then(Err(error.clone()));
         }
         self.0.space.close();
         self.0.work.notify();
+        self.0.answers.notify();
         self.0.ended.notify();
         self.0.progress.notify();
     }
@@ -465,6 +434,7 @@ impl<E: Env> Wal<E> {
         self.0.state.borrow_mut().closed = true;
         self.0.space.close();
         self.0.work.notify();
+        self.0.answers.notify();
         self.0.ended.notify();
         Ok(())
     }
@@ -594,7 +564,6 @@ impl<E: Env> Wal<E> {
             self.poison(&reason);
             return;
         }
-        let mut due = Vec::new();
         {
             let mut state = self.0.state.borrow_mut();
             if state.poisoned.is_some() {
@@ -612,121 +581,39 @@ impl<E: Env> Wal<E> {
             }
             let durable = state.durable_groups;
             while let Some((_, then)) = state.completions.pop_front_if(|(g, _)| *g <= durable) {
-                due.push(then);
+                state.due.push_back(then);
             }
         }
-        for then in due {
-            then(Ok(()));
-        }
+        // The next group first: answers take longer than submitting it.
         self.0.work.notify();
+        self.0.answers.notify();
         self.0.progress.notify();
     }
-}
 
-/// Buffers of at least this size are worth keeping for the next group.
-fn inner_flush(params: &WalParams) -> usize {
-    params.config.flush_bytes
-}
-
-impl State {
-    fn stopped(&self) -> bool {
-        self.closed || self.poisoned.is_some()
-    }
-
-    fn is_drained(&self) -> bool {
-        self.open.is_none() && self.full.is_empty() && self.in_flight.is_empty()
-    }
-
-    fn recycle(&mut self, mut buf: AlignedBuf) {
-        if self.pool.len() < POOL {
-            buf.clear();
-            self.pool.push(buf);
+    /// Runs the completions that are due; ends with the log.
+    async fn answer(self) {
+        loop {
+            self.answer_due();
+            if self.poisoned().is_some() {
+                return;
+            }
+            self.0
+                .answers
+                .until(|| {
+                    let state = self.0.state.borrow();
+                    (state.stopped() || !state.due.is_empty()).then_some(())
+                })
+                .await;
         }
     }
 
-    /// Makes sure the open group can take `bytes` more: WAL-1.
-    fn make_open<E: Env>(&mut self, inner: &Inner<E>, bytes: usize) {
-        let flush_bytes = inner.params.config.flush_bytes;
-        if let Some(open) = &self.open {
-            let grown = round_up(open.buf.len() + bytes) as u64;
-            let over = open.buf.len() + bytes > flush_bytes + GROUP_HEADER_BYTES;
-            if over || inner.geometry.place(open.offset, grown) != open.offset {
-                self.close_open();
+    fn answer_due(&self) {
+        loop {
+            let due = self.0.state.borrow_mut().due.pop_front();
+            match due {
+                Some(then) => then(Ok(())),
+                None => return,
             }
         }
-        if self.open.is_some() {
-            return;
-        }
-        let whole = round_up(GROUP_HEADER_BYTES + bytes);
-        let offset = inner
-            .geometry
-            .place(self.frontiers.accepted().0, whole as u64);
-        let mut buf = match self.pool.pop() {
-            Some(buf) => buf,
-            None => AlignedBuf::with_capacity(flush_bytes + BLOCK_BYTES),
-        };
-        buf.resize(GROUP_HEADER_BYTES);
-        buf.reserve(bytes);
-        self.open = Some(OpenGroup {
-            buf,
-            crc: 0,
-            offset,
-            entries: 0,
-            number: self.next_group,
-            flags: 0,
-        });
-        self.next_group += 1;
-    }
-
-    /// Fixes the end of the open group; it waits for its turn to be submitted.
-    fn close_open(&mut self) {
-        if let Some(open) = self.open.take() {
-            self.frontiers
-                .accept(open.offset + round_up(open.buf.len()) as u64);
-            self.full.push_back(open);
-        }
-    }
-
-    fn take_submittable<E: Env>(&mut self, inner: &Inner<E>) -> Option<OpenGroup> {
-        let idle = self.in_flight.is_empty();
-        if self.in_flight.len() >= 2 {
-            return None;
-        }
-        if self.full.is_empty() {
-            let pending = self.open.as_ref().map_or(0, |open| open.buf.len());
-            if pending > 0 && (idle || pending >= PIPELINE_BYTES_MIN) {
-                self.close_open();
-            }
-        }
-        if let Some(group) = self.full.pop_front() {
-            return Some(group);
-        }
-        if idle && let Some(flags) = self.marker_due.take() {
-            self.make_open(inner, 0);
-            let open = self.open.as_mut().expect("just made");
-            open.flags = flags;
-            self.close_open();
-            return self.full.pop_front();
-        }
-        None
-    }
-
-    fn advance(&mut self, group: &InFlight) {
-        let header = &group.header;
-
-        assert_eq!(
-            group.number,
-            self.durable_groups + 1,
-            "WAL-11: none is skipped"
-        );
-        self.durable_groups = group.number;
-        self.frontiers.sync(header.end());
-        self.durable_predecessor = header.crc();
-        self.stats.groups += 1;
-        self.stats.bytes += u64::from(header.group_bytes);
-        if self.stats.group_sizes.len() == SIZES_KEPT {
-            self.stats.group_sizes.pop_front();
-        }
-        self.stats.group_sizes.push_back(header.group_bytes);
     }
 }
