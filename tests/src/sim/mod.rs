@@ -24,7 +24,7 @@ mod world;
 pub use bucket::{SimBucket, SimUpload};
 pub use disk::{SimDisk, SimFile};
 pub use env::SimEnv;
-pub use faults::{Fault, FaultPlan};
+pub use faults::{Fault, FaultPlan, Strike};
 pub use rng::Rng;
 
 use executor::{TaskId, Turn};

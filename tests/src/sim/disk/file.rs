@@ -35,6 +35,10 @@ pub(super) fn delay_ns(world: &World, name: &str, from: u64, to: u64) -> u64 {
 
 /// Whether a disk fault fires at the file `name`.
 pub(super) fn error_fires(world: &World, fault: Fault, name: &str) -> bool {
+    if world.faults.borrow_mut().strikes(fault, name) {
+        world.note(Kind::Fault, fault.name(), name, fault as u64, 1);
+        return true;
+    }
     let part = world.faults.borrow().plan.disk_only;
     part.is_none_or(|part| name.contains(part)) && world.fires(fault, &world.streams.disk)
 }
