@@ -79,6 +79,9 @@ menu! {
     Crash = "crash",
     /// Policy: the process dies; what was written stays in the cache, unsynced. By the harness.
     Kill = "kill",
+    /// Policy: a write that was in flight when the process was killed lands up to 3 s later, while the
+    /// next process runs. A power loss takes it.
+    LateWrite = "late-write",
     /// Policy: the process doesn't run for 0.1 to 30 s while time and devices go on.
     Pause = "pause",
 }
