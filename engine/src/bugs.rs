@@ -4,7 +4,7 @@
 //! - Without the cfg, `bug!` is the constant `false`: no code, no cost.
 
 /// Names of all planted bugs.
-pub const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 9] = [
     "ack_before_sync",
     "missing_directory_sync",
     "ghost_group",
@@ -13,6 +13,7 @@ pub const NAMES: [&str; 8] = [
     "retire_too_early",
     "producer_ahead_of_data",
     "published_twice",
+    "late_write",
 ];
 
 #[cfg(sealog_bugs)]

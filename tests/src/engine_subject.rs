@@ -15,6 +15,7 @@ use crate::workload::Mix;
 use sealog_engine::commit::{Commit, CommitKind};
 use sealog_engine::{
     Effects, EngineConfig, Error, FeedOptions, Handle, ReadFrom, ReadRequest, Result as Answer,
+    verify_in,
 };
 use sealog_frame::{Batch, FrameView};
 use std::time::Duration;
@@ -27,8 +28,11 @@ pub struct EngineSubject {
 
 /// Limits that make a small run meet every boundary.
 #[must_use]
-pub fn config() -> EngineConfig {
+pub fn config(logs: u16) -> EngineConfig {
     let mut config = EngineConfig::new("/data");
+    config.logs = logs;
+    // Short beside a run. What a stale listing leaves out stays as an orphan.
+    config.gc_grace = Duration::from_millis(20);
     config.frame.record_bytes_max = 8 << 10;
     config.frame.batch_bytes_max = 48 << 10;
     config.frame.records_max = 64;
@@ -54,6 +58,7 @@ fn outcome<T>(answer: Answer<T>) -> Outcome<T> {
         Err(Error::ProducerFenced { .. } | Error::ProducerEpochStart { .. }) => {
             Outcome::Refused(Refusal::ProducerFenced)
         }
+        Err(Error::FeedNotFound { .. }) => Outcome::Refused(Refusal::NotFound),
         Err(Error::StorageFull { .. }) => Outcome::Refused(Refusal::Full),
         Err(other) => Outcome::Refused(Refusal::Other(other.to_string())),
     }
@@ -80,10 +85,7 @@ fn records(frames: &[u8], first: u64, next: u64, into: &mut Vec<Seen>) -> Result
         let asked = frame
             .records()
             .filter(|r| (first..next).contains(&r.sequence));
-        into.extend(asked.map(|record| Seen {
-            sequence: record.sequence,
-            payload: record.payload.to_vec(),
-        }));
+        into.extend(asked.map(|record| Seen::of(&record)));
         rest = tail;
     }
     Ok(())
@@ -91,7 +93,7 @@ fn records(frames: &[u8], first: u64, next: u64, into: &mut Vec<Seen>) -> Result
 
 impl Subject for EngineSubject {
     async fn start(env: SimEnv) -> Result<Self, StartError> {
-        match Handle::start_on(&env, &config()).await {
+        match Handle::start_on(&env, &config(env.logs())).await {
             Ok(handle) => Ok(Self { handle }),
             Err(error @ (Error::Corrupt { .. } | Error::NewerFormat { .. })) => {
                 Err(StartError::Corrupt(error.to_string()))
@@ -100,12 +102,21 @@ impl Subject for EngineSubject {
         }
     }
 
-    async fn create_feed(&self, feed: &str) -> Outcome<()> {
+    async fn create_feed(&self, feed: &str) -> Outcome<u64> {
         let options = FeedOptions {
             keys: true,
             exclusive: false,
         };
-        outcome(self.handle.create_feed(feed, options).await).map(|_| ())
+        outcome(self.handle.create_feed(feed, options).await).map(|id| id.0)
+    }
+
+    async fn delete_feed(&self, feed: &str) -> Outcome<()> {
+        outcome(self.handle.delete_feed(feed).await)
+    }
+
+    async fn verify(env: SimEnv) -> Result<(), String> {
+        let verified = verify_in(&env, &config(env.logs()), &|_| ()).await;
+        verified.map(|_| ()).map_err(|error| error.to_string())
     }
 
     async fn append(&self, feed: &str, batch: Batch) -> Outcome<Range> {

@@ -9,7 +9,8 @@
 
 use crate::sim::rng::mix;
 use crate::subject::{CommitView, Range};
-use std::collections::BTreeMap;
+use sealog_frame::{Record, RecordView};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of a batch within a run.
 pub type BatchId = u64;
@@ -48,8 +49,22 @@ pub struct History {
     pub discarding: BTreeMap<String, u64>,
     /// What readers were given, by feed and sequence: batch and place.
     pub observed: BTreeMap<String, BTreeMap<u64, (BatchId, u32)>>,
+    /// Feeds that are gone for good: their deletion was acknowledged.
+    pub deleted: BTreeSet<String>,
     /// Breaches found while the workload ran.
     pub breaches: Vec<String>,
+}
+
+/// What clients call a feed that may be deleted and made again: its name and its id.
+#[must_use]
+pub fn feed_of(name: &str, id: u64) -> String {
+    format!("{name}#{id}")
+}
+
+/// What the store calls a feed.
+#[must_use]
+pub fn name_of(feed: &str) -> &str {
+    feed.split_once('#').map_or(feed, |(name, _)| name)
 }
 
 impl History {
@@ -73,6 +88,17 @@ impl History {
         };
         self.batches.insert(id, info);
         id
+    }
+
+    /// The feed `name` was made, or found, with this id.
+    pub fn made(&mut self, name: &str, id: u64) -> String {
+        self.tick();
+        let feed = feed_of(name, id);
+        if self.deleted.contains(&feed) {
+            self.breaches
+                .push(format!("{feed} was deleted and is there"));
+        }
+        feed
     }
 
     /// The batch was acknowledged. A second time it must be told the same range.
@@ -139,6 +165,35 @@ impl History {
             ));
         }
     }
+}
+
+/// What goes with a payload: it follows from the name of the record.
+#[must_use]
+pub fn record<'a>(id: BatchId, index: u32, payload: &'a [u8], key: &'a mut String) -> Record<'a> {
+    let lot = mix(id ^ (u64::from(index) << 40));
+    let mut record = Record::of(payload);
+    if lot.is_multiple_of(2) {
+        *key = format!("key-{}", (lot >> 8) % 16);
+        record.key = Some(key.as_bytes());
+        record.version = i64::try_from((lot >> 16) % 4).expect("a small number");
+        record.tombstone = (lot >> 24).is_multiple_of(5);
+    }
+    if (lot >> 32).is_multiple_of(4) {
+        record.headers = vec![(&b"name"[..], &payload[4..12])];
+    }
+    record
+}
+
+/// Whether key, version, tombstone mark and headers are those that go with the payload.
+#[must_use]
+pub fn is_as_sent(seen: &RecordView<'_>) -> bool {
+    let mut key = String::new();
+    identify(seen.payload).is_some_and(|(id, index)| {
+        let sent = record(id, index, seen.payload, &mut key);
+        let same =
+            (sent.key, sent.version, sent.tombstone) == (seen.key, seen.version, seen.tombstone);
+        same && seen.headers().eq(sent.headers)
+    })
 }
 
 const HEADER_BYTES: usize = 28;

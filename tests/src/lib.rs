@@ -8,6 +8,7 @@
 // Tests panic: that is how they report.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod brief;
 pub mod crash;
 pub mod engine_subject;
 pub mod history;

@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - ORACLE-1: every acknowledged batch is there once, at its range, unless its range was discarded.
-//! - ORACLE-2: every batch that is there is whole, once, intact, and was sent to this feed.
+//! - ORACLE-2: every batch that is there is whole, once, intact with its keys and headers, and was
+//!   sent to this feed: not to another, and not to a deleted one of its name.
 //! - ORACLE-3: a batch refused without effects is not there.
 //! - ORACLE-4: if A was acknowledged before B was sent, A stands before B.
 //! - ORACLE-5: sequences rise; gaps lie within commits of kind discarded.
@@ -12,13 +13,15 @@
 //!
 //! **Not here**: asking; `observe` does that at quiescence.
 
-use crate::history::{BatchId, BatchInfo, History, identify};
+use crate::history::{BatchId, BatchInfo, History, identify, name_of};
 use crate::subject::{CommitView, ProducerView, Seen, Subject};
 use std::collections::BTreeMap;
 
 /// Everything a store shows of one feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
+    /// The feed, as clients call it.
+    pub feed: String,
     /// Records, in order.
     pub records: Vec<Seen>,
     /// Published commits.
@@ -43,15 +46,17 @@ pub async fn observe<S: Subject>(
     feed: &str,
     producers: &[String],
 ) -> Result<Observation, String> {
-    let records = subject.read_all(feed).await?;
-    let commits = subject.commits(feed).await?;
+    let name = name_of(feed);
+    let records = subject.read_all(name).await?;
+    let commits = subject.commits(name).await?;
     let mut known = BTreeMap::new();
     for id in producers {
-        if let Some(view) = subject.producer(feed, id).await? {
+        if let Some(view) = subject.producer(name, id).await? {
             known.insert(id.clone(), view);
         }
     }
     Ok(Observation {
+        feed: feed.to_owned(),
         records,
         commits,
         producers: known,
@@ -120,6 +125,22 @@ pub fn judge_read(
     judge_observed(history, feed, records, gone)
 }
 
+/// Judges one read of a store whose device changes what it was given: records may be missing, but
+/// what is there is what was sent. ORACLE-2 and ORACLE-3.
+///
+/// # Errors
+/// The breach, in words.
+pub fn judge_damaged(history: &History, feed: &str, records: &[Seen]) -> Result<(), String> {
+    batches(history, feed, records)?;
+    match records
+        .windows(2)
+        .find(|pair| pair[0].sequence >= pair[1].sequence)
+    {
+        Some(pair) => Err(format!("{feed}: sequence {} comes again", pair[1].sequence)),
+        None => Ok(()),
+    }
+}
+
 /// Cuts records into batches: ORACLE-2 and ORACLE-3.
 fn batches<'a>(
     history: &'a History,
@@ -140,7 +161,8 @@ fn batches<'a>(
         let whole = (0..info.records).all(|index| {
             let place = rest.get(index as usize);
             place.is_some_and(|seen| {
-                seen.sequence == at + u64::from(index)
+                seen.as_sent
+                    && seen.sequence == at + u64::from(index)
                     && identify(&seen.payload) == Some((id, index))
             })
         });

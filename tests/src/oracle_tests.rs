@@ -15,6 +15,7 @@ fn good() -> (History, Observation) {
     let seen = |sequence, id, index| Seen {
         sequence,
         payload: payload(id, index, 9),
+        as_sent: true,
     };
     let commit = CommitView {
         number: 0,
@@ -30,6 +31,7 @@ fn good() -> (History, Observation) {
         sequence: 1,
     };
     let observation = Observation {
+        feed: "f".to_owned(),
         records: vec![seen(0, first, 0), seen(1, first, 1), seen(2, second, 0)],
         commits: vec![commit],
         producers: [("p".to_owned(), view)].into(),
@@ -93,6 +95,7 @@ fn oracle_foreign_record_is_told() {
     seen.records.push(Seen {
         sequence: 3,
         payload: payload(foreign, 0, 0),
+        as_sent: true,
     });
     told(&mut history, &seen, "never sent here");
 }
@@ -105,6 +108,7 @@ fn oracle_refused_batch_present_is_told() {
     seen.records.push(Seen {
         sequence: 3,
         payload: payload(refused, 0, 0),
+        as_sent: true,
     });
     told(&mut history, &seen, "refused batch");
 }
@@ -117,6 +121,7 @@ fn oracle_unknown_batch_may_be_there_or_not() {
     seen.records.push(Seen {
         sequence: 3,
         payload: payload(unknown, 0, 0),
+        as_sent: true,
     });
     assert_eq!(judge(&mut history, "f", &seen), Ok(()));
 }
@@ -130,8 +135,10 @@ fn oracle_later_batch_before_an_earlier_is_told() {
     let seen = |sequence, id| Seen {
         sequence,
         payload: payload(id, 0, 0),
+        as_sent: true,
     };
     let observation = Observation {
+        feed: "f".to_owned(),
         records: vec![seen(0, second), seen(1, first)],
         commits: Vec::new(),
         producers: BTreeMap::new(),
@@ -146,6 +153,7 @@ fn oracle_gap_needs_a_discard() {
     seen.records.push(Seen {
         sequence: 5,
         payload: payload(unknown, 0, 0),
+        as_sent: true,
     });
     told(&mut history, &seen, "sequence 3 is missing");
     let mut discard = seen.commits[0].clone();

@@ -8,13 +8,14 @@
 //! **Not here**: which scenarios there are; `tests/sim.rs` names them.
 
 use crate::history::History;
-use crate::oracle::{Observation, judge, observe};
+use crate::oracle::{Observation, judge, judge_damaged, observe};
 use crate::sim::rng::Rng;
-use crate::sim::{FaultPlan, Sim, SimEnv};
+use crate::sim::{Fault, FaultPlan, Sim, SimEnv};
 use crate::subject::{Outcome, StartError, Subject};
 use crate::workload::{Client, Mix, Session};
 use sealog_engine::env::Env;
 use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
@@ -45,14 +46,23 @@ pub struct Scenario {
     pub feeds: usize,
     /// Number of clients.
     pub clients: usize,
+    /// Number of logs in the data directory.
+    pub logs: u16,
+    /// At the end an object of the bucket is damaged or cut short: what is read from then on is right
+    /// or an error that names the object.
+    pub rots_bucket: bool,
     /// Processes that work before the judgement.
     pub rounds: u64,
+    /// More of them follow until so many batches were sent and one process ended in a power loss.
+    pub batches_min: usize,
     /// Most polls of a process that is ended at work; a third may finish theirs.
     pub steps_max: u64,
     /// Operations a client does per process, if it isn't ended before.
     pub operations: u64,
     /// Damage that the plan plants may be found at a start; the run then ends well.
     pub corruption_allowed: bool,
+    /// The device changes what it was given: data may be missing, but never be wrong.
+    pub damaged: bool,
     /// After the last round a bit flips in the newest file below this folder, of a store closed in
     /// good order: everything in it is known to be durable, so the damage must be found.
     pub rot_after_close: Option<&'static str>,
@@ -70,10 +80,14 @@ impl Scenario {
             end: End::Either,
             feeds: 2,
             clients: 3,
+            logs: 1,
+            rots_bucket: false,
             rounds: 4,
+            batches_min: 0,
             steps_max: 250,
             operations: 20,
             corruption_allowed: false,
+            damaged: false,
             rot_after_close: None,
             heals_room: false,
         }
@@ -92,6 +106,8 @@ impl Scenario {
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
+    /// Batches sent.
+    pub sent: usize,
     /// Batches acknowledged.
     pub acked: usize,
     /// Batches whose outcome clients never learnt.
@@ -102,9 +118,45 @@ pub struct Report {
     pub commits: usize,
     /// Whether a start found damage.
     pub corrupt: bool,
+    /// Feeds that answered with an error after an object of theirs was damaged.
+    pub rotten: usize,
+    /// How often each fault fired, in the order of [`Fault::ALL`].
+    pub fired: Vec<u64>,
     /// Digest of the trace.
     pub digest: u64,
 }
+
+impl Report {
+    /// How often `fault` fired.
+    #[must_use]
+    pub fn fired(&self, fault: Fault) -> u64 {
+        self.fired[fault as usize]
+    }
+}
+
+/// Sums of all runs, to print: what was done and what went wrong on the way.
+#[must_use]
+pub fn totals(reports: &[Report]) -> String {
+    let sum = |of: &dyn Fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let least = reports.iter().map(|r| r.sent).min().unwrap_or(0);
+    let mut text = format!(
+        "{} runs: {} batches sent ({least} at least), {} acknowledged, {} unknown, {} records, {} commits, {} feeds told of damage\n",
+        reports.len(),
+        sum(&|r| r.sent as u64),
+        sum(&|r| r.acked as u64),
+        sum(&|r| r.unknown as u64),
+        sum(&|r| r.records as u64),
+        sum(&|r| r.commits as u64),
+        sum(&|r| r.rotten as u64),
+    );
+    for &fault in Fault::ALL {
+        let _ = writeln!(text, "{:>20} {}", fault.name(), sum(&|r| r.fired(fault)));
+    }
+    text
+}
+
+/// Processes of a run that has to go on, at most: it would hang otherwise if nothing can be sent.
+const ROUNDS_MAX: u64 = 100;
 
 struct Run {
     scenario: Scenario,
@@ -113,6 +165,8 @@ struct Run {
     history: Rc<RefCell<History>>,
     clients: Vec<Rc<RefCell<Client>>>,
     feeds: Rc<Vec<String>>,
+    /// Feeds that answered with an error after the bucket was damaged.
+    rotten: usize,
 }
 
 /// Runs `scenario` with `seed`.
@@ -120,7 +174,8 @@ struct Run {
 /// # Errors
 /// The first breach, in words, with the seed, the faults that fired and the end of the trace.
 pub fn run<S: Subject>(seed: u64, scenario: &Scenario) -> Result<Report, String> {
-    let sim = Sim::new(seed, scenario.plan.clone());
+    let mut sim = Sim::new(seed, scenario.plan.clone());
+    sim.set_logs(scenario.logs);
     let mut run = Run {
         rng: sim.rng("scenario"),
         sim,
@@ -130,6 +185,7 @@ pub fn run<S: Subject>(seed: u64, scenario: &Scenario) -> Result<Report, String>
             .collect(),
         feeds: Rc::new((0..scenario.feeds).map(|n| format!("feed-{n}")).collect()),
         scenario: scenario.clone(),
+        rotten: 0,
     };
     let result = run.rounds::<S>();
     result.map_err(|breach| {
@@ -147,7 +203,9 @@ pub fn run_all<S: Subject>(seeds: std::ops::Range<u64>, scenario: &Scenario) -> 
 
 impl Run {
     fn rounds<S: Subject>(&mut self) -> Result<Report, String> {
-        for _ in 0..self.scenario.rounds {
+        let mut round = 0;
+        while round < self.scenario.rounds || (self.falls_short() && round < ROUNDS_MAX) {
+            round += 1;
             let cut = self.rng.below(3) > 0;
             let steps = 1 + self.rng.below(self.scenario.steps_max);
             let steps = match (cut, self.scenario.heals_room) {
@@ -175,6 +233,14 @@ impl Run {
         let Some(before) = self.look::<S>()? else {
             return Ok(self.report(&[], true));
         };
+        if self.scenario.damaged {
+            let history = self.history.borrow();
+            for seen in &before {
+                judge_damaged(&history, &seen.feed, &seen.records)?;
+            }
+            drop(history);
+            return Ok(self.report(&before, false));
+        }
         self.judge(&before)?;
         self.judge_bucket::<S>(&before)?;
         if self.rng.coin() || self.scenario.end == End::Kill {
@@ -187,7 +253,24 @@ impl Run {
         if before != after {
             return Err(format!("a restart changed {before:?} to {after:?}"));
         }
+        self.sim.kill();
+        if let Err(damage) = self.verify::<S>() {
+            if self.scenario.corruption_allowed {
+                return Ok(self.report(&after, true));
+            }
+            return Err(format!("verify: {damage}"));
+        }
+        if self.scenario.rots_bucket {
+            self.rot_bucket::<S>(&after)?;
+        }
         Ok(self.report(&after, false))
+    }
+
+    /// Whether the run did less than its scenario asks for.
+    fn falls_short(&self) -> bool {
+        let least = self.scenario.batches_min;
+        let crashed = self.sim.fired(Fault::Crash) > 0;
+        least > 0 && (self.history.borrow().batches.len() < least || !crashed)
     }
 
     fn end(&mut self) {
@@ -210,7 +293,7 @@ impl Run {
 
     /// One process: start, work, and close or be ended in the middle of it.
     fn work<S: Subject>(&mut self, steps: u64, closes: bool) -> Result<Worked, String> {
-        let operations = self.scenario.operations;
+        let (operations, damaged) = (self.scenario.operations, self.scenario.damaged);
         let (history, feeds, mix) = (self.history.clone(), self.feeds.clone(), self.scenario.mix);
         let clients = &self.clients;
         let worked = self.sim.run_for(steps, async move |env| {
@@ -229,6 +312,7 @@ impl Run {
                     history: history.clone(),
                     feeds: feeds.clone(),
                     mix,
+                    damaged,
                 };
                 let (client, left) = (client.clone(), left.clone());
                 env.spawn("client", async move {
@@ -258,20 +342,33 @@ impl Run {
     /// Starts a process and asks for everything; `None` when it found damage and may have.
     fn look<S: Subject>(&mut self) -> Result<Option<Vec<Observation>>, String> {
         let ids: Vec<String> = (0..self.clients.len()).map(Client::producer_id).collect();
-        let feeds = self.feeds.clone();
+        let (feeds, history) = (self.feeds.clone(), self.history.clone());
+        let own = if self.scenario.mix.brief > 0 {
+            self.clients.len()
+        } else {
+            0
+        };
+        let own: Vec<String> = (0..own).map(Client::brief_name).collect();
         let looked = self.sim.run(async move |env: SimEnv| {
             let subject = S::start(env.clone()).await?;
             let mut all = Vec::new();
+            let mut all_feeds = feeds.to_vec();
             for feed in feeds.iter() {
                 let made = subject.create_feed(feed).await;
                 if let Outcome::Unknown(why) = made {
                     return Ok(Err(format!("{feed}: {why}")));
                 }
             }
+            for feed in &own {
+                match subject.create_feed(feed).await {
+                    Outcome::Acked(id) => all_feeds.push(history.borrow_mut().made(feed, id)),
+                    other => return Ok(Err(format!("{feed}: {other:?}"))),
+                }
+            }
             if !within(&env, SETTLE, subject.settle()).await {
                 return Ok(Err(format!("not all is published after {SETTLE:?}")));
             }
-            for feed in feeds.iter() {
+            for feed in &all_feeds {
                 match observe(&subject, feed, &ids).await {
                     Ok(observation) => all.push(observation),
                     Err(why) => return Ok(Err(format!("{feed} is not readable: {why}"))),
@@ -319,8 +416,59 @@ impl Run {
 
     fn judge(&self, seen: &[Observation]) -> Result<(), String> {
         let mut history = self.history.borrow_mut();
-        for (feed, observation) in self.feeds.iter().zip(seen) {
-            judge(&mut history, feed, observation)?;
+        for observation in seen {
+            judge(&mut history, &observation.feed, observation)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all that the ended process kept is what was written.
+    fn verify<S: Subject>(&mut self) -> Result<(), String> {
+        let verified = self.sim.run(S::verify);
+        self.sim.kill();
+        verified
+    }
+
+    /// Damages one object; nothing but errors that name it may come of it.
+    fn rot_bucket<S: Subject>(&mut self, before: &[Observation]) -> Result<(), String> {
+        let mut objects = self.sim.bucket_inventory();
+        objects.retain(|(_, len)| *len > 0);
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let (key, _) = objects.swap_remove(self.rng.index(objects.len()));
+        let cut = self.rng.coin();
+        let done = if cut {
+            self.sim.cut_object(&key)
+        } else {
+            self.sim.rot_object(&key)
+        };
+        let how = if cut { "cut" } else { "flipped" };
+        self.sim.env().note(how, &key, 0, u64::from(done));
+        match self.verify::<S>() {
+            Err(damage) if damage.contains(&key) => {}
+            Ok(()) if key.ends_with("/feed.json") => {}
+            other => return Err(format!("{how} {key}, verify says {other:?}")),
+        }
+        let ids: Vec<String> = (0..self.clients.len()).map(Client::producer_id).collect();
+        let looked = self.sim.run(async |env: SimEnv| {
+            let subject = S::start(env).await?;
+            let mut all = Vec::new();
+            for observation in before {
+                all.push(observe(&subject, &observation.feed, &ids).await);
+            }
+            Ok::<_, StartError>(all)
+        });
+        let looked = looked.map_err(|e| format!("{how} {key}: does not start: {e:?}"))?;
+        for (before, now) in before.iter().zip(looked) {
+            match now {
+                Ok(now) if now == *before => {}
+                Err(error) if error.contains(&key) => self.rotten += 1,
+                other => {
+                    let feed = &before.feed;
+                    return Err(format!("{how} {key}: {feed} shows {other:?}"));
+                }
+            }
         }
         Ok(())
     }
@@ -329,6 +477,7 @@ impl Run {
         let history = self.history.borrow();
         let batches = || history.batches.values();
         let report = Report {
+            sent: history.batches.len(),
             acked: batches().filter(|b| b.acked.is_some()).count(),
             unknown: batches()
                 .filter(|b| b.possible && b.acked.is_none())
@@ -336,9 +485,21 @@ impl Run {
             records: seen.iter().map(|o| o.records.len()).sum(),
             commits: seen.iter().map(|o| o.commits.len()).sum(),
             corrupt,
+            rotten: self.rotten,
+            fired: Fault::ALL.iter().map(|f| self.sim.fired(*f)).collect(),
             digest: self.sim.trace().digest(),
         };
-        println!("seed {}: {report:?}", self.sim.seed());
+        println!(
+            "seed {}: {} sent, {} acknowledged, {} unknown, {} records, {} commits, corrupt {}, trace {:016x}",
+            self.sim.seed(),
+            report.sent,
+            report.acked,
+            report.unknown,
+            report.records,
+            report.commits,
+            report.corrupt,
+            report.digest
+        );
         report
     }
 }
@@ -365,7 +526,46 @@ enum Worked {
     Corrupt,
 }
 
-/// How many of `seeds` breach, or hang, or panic: the measure of a planted bug.
+/// What came of a planted bug: the seed and the words of its first finding, and of the first that the
+/// oracle made rather than a panic or a hang.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Whatever came first.
+    pub first: Option<(u64, String)>,
+    /// A breach that the oracle told.
+    pub breach: Option<(u64, String)>,
+}
+
+/// Runs `seeds` until the oracle tells of a breach.
+pub fn hunt<S: Subject>(seeds: std::ops::Range<u64>, scenario: &Scenario) -> Found {
+    let mut found = Found::default();
+    for seed in seeds {
+        let run = std::panic::AssertUnwindSafe(|| run::<S>(seed, scenario));
+        let (words, told) = match std::panic::catch_unwind(run) {
+            Ok(Ok(_)) => continue,
+            Ok(Err(breach)) => (breach, true),
+            Err(panic) => {
+                let words = panic.downcast_ref::<String>().cloned();
+                (words.unwrap_or_else(|| "a panic".to_owned()), false)
+            }
+        };
+        let words: String = words
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(160)
+            .collect();
+        found.first.get_or_insert((seed, words.clone()));
+        if told {
+            found.breach = Some((seed, words));
+            break;
+        }
+    }
+    found
+}
+
+/// How many of `seeds` breach, or hang, or panic.
 pub fn caught<S: Subject>(seeds: std::ops::Range<u64>, scenario: &Scenario) -> usize {
     let breaches = |seed: &u64| {
         let run = std::panic::AssertUnwindSafe(|| run::<S>(*seed, scenario));

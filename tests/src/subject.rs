@@ -5,8 +5,9 @@
 //!
 //! **Not here**: the engine; `engine_subject` binds it, `toy` is a small stand-in.
 
+use crate::history::is_as_sent;
 use crate::sim::SimEnv;
-use sealog_frame::Batch;
+use sealog_frame::{Batch, RecordView};
 use std::future::Future;
 
 /// What a call came to.
@@ -40,6 +41,8 @@ pub enum Refusal {
     ProducerGap,
     /// The producer's epoch is stale: never so for an orderly producer.
     ProducerFenced,
+    /// There is no such feed.
+    NotFound,
     /// No room now.
     Full,
     /// Anything else, in words.
@@ -80,6 +83,20 @@ pub struct Seen {
     pub sequence: u64,
     /// Its payload.
     pub payload: Vec<u8>,
+    /// Key, version, tombstone mark and headers are those that were sent with this payload.
+    pub as_sent: bool,
+}
+
+impl Seen {
+    /// The record as a reader got it.
+    #[must_use]
+    pub fn of(record: &RecordView<'_>) -> Self {
+        Self {
+            sequence: record.sequence,
+            payload: record.payload.to_vec(),
+            as_sent: is_as_sent(record),
+        }
+    }
 }
 
 /// Where a producer stands.
@@ -114,8 +131,10 @@ pub struct CommitView {
 pub trait Subject: Clone + 'static {
     /// Starts on whatever the disk and the bucket hold.
     fn start(env: SimEnv) -> impl Future<Output = Result<Self, StartError>>;
-    /// Makes the feed, or finds it.
-    fn create_feed(&self, feed: &str) -> impl Future<Output = Outcome<()>>;
+    /// Makes the feed, or finds it; its id.
+    fn create_feed(&self, feed: &str) -> impl Future<Output = Outcome<u64>>;
+    /// Deletes the feed: a later one of the name has another id and none of its data.
+    fn delete_feed(&self, feed: &str) -> impl Future<Output = Outcome<()>>;
     /// Appends one batch.
     fn append(&self, feed: &str, batch: Batch) -> impl Future<Output = Outcome<Range>>;
     /// Opens the next stream under a new epoch.
@@ -140,6 +159,8 @@ pub trait Subject: Clone + 'static {
     fn commits_prefix(feed: &str) -> String;
     /// Completes when nothing is left to publish.
     fn settle(&self) -> impl Future<Output = ()>;
+    /// Checks everything that is kept, while nothing serves it; the damage in words if there is any.
+    fn verify(env: SimEnv) -> impl Future<Output = Result<(), String>>;
     /// Closes in good order.
     fn close(&self) -> impl Future<Output = ()>;
 }

@@ -77,8 +77,8 @@ impl State {
         let first = feed.next;
         for record in frame.records() {
             let sequence = feed.next;
-            let payload = record.payload.to_vec();
-            feed.records.push(Seen { sequence, payload });
+            let seen = Seen::of(&record);
+            feed.records.push(Seen { sequence, ..seen });
             feed.next += 1;
         }
         let last = feed.next - 1;
@@ -276,8 +276,16 @@ impl<const BUG: u8> Subject for Toy<BUG> {
         Ok(Self { state, queue })
     }
 
-    async fn create_feed(&self, _: &str) -> Outcome<()> {
-        Outcome::Acked(())
+    async fn create_feed(&self, _: &str) -> Outcome<u64> {
+        Outcome::Acked(0)
+    }
+
+    async fn delete_feed(&self, _: &str) -> Outcome<()> {
+        unsupported()
+    }
+
+    async fn verify(_: SimEnv) -> Result<(), String> {
+        Ok(())
     }
 
     async fn append(&self, feed: &str, batch: Batch) -> Outcome<Range> {

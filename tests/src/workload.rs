@@ -7,13 +7,13 @@
 //!
 //! **Not here**: crashes (`scenario`), judging at quiescence (`oracle`).
 
-use crate::history::{BatchId, History, Tag, identify, payload};
-use crate::oracle::judge_read;
+use crate::history::{BatchId, History, Tag, identify, name_of, payload, record};
+use crate::oracle::{judge_damaged, judge_read};
 use crate::sim::SimEnv;
 use crate::sim::rng::Rng;
 use crate::subject::{Outcome, Refusal, Subject};
 use sealog_engine::env::Env;
-use sealog_frame::{Batch, BatchBuilder, Record};
+use sealog_frame::{Batch, BatchBuilder};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -39,6 +39,8 @@ pub struct Mix {
     pub discard: u64,
     /// Read everything.
     pub read: u64,
+    /// Something with the client's own feed, which it also deletes and makes again.
+    pub brief: u64,
     /// Do nothing for a while.
     pub rest: u64,
     /// Appends whose future is dropped on the way, per million.
@@ -61,6 +63,7 @@ impl Mix {
             seal: 0,
             discard: 0,
             read: 5,
+            brief: 0,
             rest: 15,
             abort_ppm: 50_000,
             records_max: 5,
@@ -76,6 +79,7 @@ impl Mix {
             resume: 3,
             seal: 6,
             discard: 2,
+            brief: 10,
             ..Self::appends()
         }
     }
@@ -92,12 +96,14 @@ struct Owed {
 /// One client; outlives the store's processes.
 #[derive(Debug)]
 pub struct Client {
-    number: usize,
-    rng: Rng,
+    pub(crate) number: usize,
+    pub(crate) rng: Rng,
     /// Per feed: producer epoch and next sequence.
     stands: BTreeMap<String, (u64, u64)>,
     owed: BTreeMap<String, Owed>,
     tokens: BTreeMap<String, u64>,
+    /// Its own feed, while it knows that there is one.
+    pub(crate) brief: Option<String>,
 }
 
 impl Client {
@@ -110,6 +116,7 @@ impl Client {
             stands: BTreeMap::new(),
             owed: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            brief: None,
         }
     }
 
@@ -120,8 +127,8 @@ impl Client {
     }
 }
 
-const OPERATIONS: [&str; 8] = [
-    "append", "produce", "open", "resume", "seal", "discard", "read", "rest",
+const OPERATIONS: [&str; 9] = [
+    "append", "produce", "open", "resume", "seal", "discard", "read", "brief", "rest",
 ];
 
 /// A client at work on a running store.
@@ -136,6 +143,8 @@ pub struct Session<S> {
     pub feeds: Rc<Vec<String>>,
     /// How often what.
     pub mix: Mix,
+    /// The device changes what it was given: data may be missing, but never be wrong.
+    pub damaged: bool,
 }
 
 impl<S: Subject> Session<S> {
@@ -160,16 +169,17 @@ impl<S: Subject> Session<S> {
                 4 => self.seal(&feed).await,
                 5 => self.discard(&feed).await,
                 6 => self.read(&feed).await,
+                7 => self.brief(client).await,
                 _ => self.env.sleep(Duration::from_micros(rest_us)).await,
             }
             self.env.note("ends", OPERATIONS[choice], number, 0);
         }
     }
 
-    fn weights(&self) -> [u64; 8] {
+    fn weights(&self) -> [u64; 9] {
         let m = &self.mix;
         [
-            m.append, m.produce, m.open, m.resume, m.seal, m.discard, m.read, m.rest,
+            m.append, m.produce, m.open, m.resume, m.seal, m.discard, m.read, m.brief, m.rest,
         ]
     }
 
@@ -198,7 +208,9 @@ impl<S: Subject> Session<S> {
         for index in 0..records {
             let filler = client.rng.below(u64::from(self.mix.filler_max) + 1) as u32;
             let bytes = payload(id, index, filler);
-            builder.push(&Record::of(&bytes)).expect("a small record");
+            let mut key = String::new();
+            let record = record(id, index, &bytes, &mut key);
+            builder.push(&record).expect("a small record");
         }
         if let Some((producer, epoch, sequence)) = &tag {
             builder
@@ -225,7 +237,7 @@ impl<S: Subject> Session<S> {
             (id, batch, token, self.patience(&mut client))
         };
         let sent = self.history.borrow_mut().tick();
-        let outcome = give_up_after(polls, self.subject.append(feed, batch)).await;
+        let outcome = give_up_after(polls, self.subject.append(name_of(feed), batch)).await;
         let mut history = self.history.borrow_mut();
         match outcome {
             Outcome::Acked(range) => {
@@ -260,7 +272,7 @@ impl<S: Subject> Session<S> {
     }
 
     /// Sends the batch owed to this feed, or the next one.
-    async fn produce(&self, client: &Rc<RefCell<Client>>, feed: &str) {
+    pub(crate) async fn produce(&self, client: &Rc<RefCell<Client>>, feed: &str) {
         let (owed, first_try, polls) = {
             let mut client = client.borrow_mut();
             let polls = self.patience(&mut client);
@@ -269,7 +281,11 @@ impl<S: Subject> Session<S> {
                 None => (self.next_owed(&mut client, feed), true, polls),
             }
         };
-        let outcome = give_up_after(polls, self.subject.append(feed, owed.batch.clone())).await;
+        let outcome = give_up_after(
+            polls,
+            self.subject.append(name_of(feed), owed.batch.clone()),
+        )
+        .await;
         let mut history = self.history.borrow_mut();
         let mut client = client.borrow_mut();
         match outcome {
@@ -286,6 +302,11 @@ impl<S: Subject> Session<S> {
                     "{feed}: orderly producer {number} was answered {refusal:?} at {}",
                     owed.sequence
                 ));
+            }
+            Outcome::Refused(Refusal::NotFound) if client.brief.as_deref() == Some(feed) => {
+                history
+                    .breaches
+                    .push(format!("{feed} was made and is not found"));
             }
             Outcome::Refused(_) if first_try => {
                 // Nothing happened: the same sequence is free for another batch.
@@ -328,8 +349,8 @@ impl<S: Subject> Session<S> {
         }
     }
 
-    async fn seal(&self, feed: &str) {
-        if let Outcome::Acked(commit) = self.subject.seal(feed).await {
+    pub(crate) async fn seal(&self, feed: &str) {
+        if let Outcome::Acked(commit) = self.subject.seal(name_of(feed)).await {
             self.history.borrow_mut().saw_commit(feed, &commit);
         }
     }
@@ -345,12 +366,17 @@ impl<S: Subject> Session<S> {
         }
     }
 
-    async fn read(&self, feed: &str) {
+    pub(crate) async fn read(&self, feed: &str) {
         let since = self.history.borrow_mut().tick();
-        let Ok(records) = self.subject.read_all(feed).await else {
+        let Ok(records) = self.subject.read_all(name_of(feed)).await else {
             return;
         };
         let mut history = self.history.borrow_mut();
+        if self.damaged {
+            let judged = judge_damaged(&history, feed, &records);
+            history.breaches.extend(judged.err());
+            return;
+        }
         let discarding = history.discarding.contains_key(feed);
         if let Err(breach) = judge_read(&history, feed, &records, since, &|_| discarding) {
             history.breaches.push(format!("while reading: {breach}"));

@@ -7,7 +7,7 @@
 //! **Not here**: planted bugs, see `sim_bugs.rs`.
 
 use sealog_tests::engine_subject::{EngineSubject, scenario};
-use sealog_tests::scenario::{End, Report, Scenario, run, run_all};
+use sealog_tests::scenario::{End, Report, Scenario, run, run_all, totals};
 use sealog_tests::sim::{Fault, FaultPlan};
 use sealog_tests::workload::Mix;
 use std::ops::Range;
@@ -149,20 +149,85 @@ fn sim_many_small_feeds() {
 }
 
 #[test]
-fn sim_swarm() {
-    let base = FaultPlan::rough()
+fn sim_rot_and_misdirected_writes_give_no_wrong_data() {
+    let mut mix = Mix::appends();
+    // Data may be lost here: nobody counts on what was promised, all count on what they are given.
+    (mix.produce, mix.read) = (0, 20);
+    let mut scenario = scenario(mix);
+    scenario.plan = FaultPlan::power_loss()
+        .with(Fault::BitRot, 5_000)
+        .with(Fault::Misdirected, 5_000)
+        .on_paths("/wal/");
+    scenario.damaged = true;
+    scenario.corruption_allowed = true;
+    let reports = all(20, &scenario);
+    let fired = |fault| reports.iter().map(|r| r.fired(fault)).sum::<u64>();
+    let (rot, misdirected) = (fired(Fault::BitRot), fired(Fault::Misdirected));
+    let found = reports.iter().filter(|report| report.corrupt).count();
+    let records: usize = reports.iter().map(|report| report.records).sum();
+    println!("rot {rot}, misdirected {misdirected}, {found} found, {records} records");
+    if reports.len() >= 20 {
+        assert!(rot >= 10 && misdirected >= 10, "{rot} {misdirected}");
+        assert!(found >= 5, "{found} of {} found", reports.len());
+    }
+}
+
+/// Everything that loses nothing, for draws to leave some of it out.
+fn everything() -> FaultPlan {
+    FaultPlan::rough()
         .with(Fault::SyncEio, 2_000)
         .with(Fault::WriteEio, 2_000)
         .with(Fault::ReadEio, 2_000)
         .with(Fault::NoSpace, 5_000)
-        .with(Fault::Pause, 200);
+        .with(Fault::Pause, 200)
+        .with(Fault::LateWrite, 1_000_000)
+}
+
+fn swarm(seed: u64) -> Scenario {
+    let mut rng = sealog_tests::sim::rng::Rng::derive(seed, "swarm");
+    let mut scenario = scenario(Mix::life_cycle());
+    scenario.plan = everything().swarm(&mut rng);
+    scenario.feeds = 1 + rng.index(5);
+    scenario.clients = 1 + rng.index(8);
+    scenario.mix.filler_max = [50, 600, 4_000][rng.index(3)];
+    scenario.logs = [1, 1, 2, 3][rng.index(4)];
+    scenario.rots_bucket = rng.coin();
+    scenario.batches_min = SWARM_BATCHES;
+    scenario
+}
+
+/// Least number of batches that a run of the swarm sends.
+const SWARM_BATCHES: usize = 200;
+/// From so many runs on every kind of fault has its turn.
+const SWARM_MANY: usize = 200;
+
+#[test]
+fn sim_swarm() {
+    let mut reports = Vec::new();
     for seed in seeds(24) {
-        let mut rng = sealog_tests::sim::rng::Rng::derive(seed, "swarm");
-        let mut scenario = scenario(Mix::life_cycle());
-        scenario.plan = base.clone().swarm(&mut rng);
-        scenario.feeds = 1 + rng.index(5);
-        scenario.clients = 1 + rng.index(8);
-        scenario.mix.filler_max = [50, 600, 4_000][rng.index(3)];
-        run_all::<EngineSubject>(seed..seed + 1, &scenario);
+        let scenario = swarm(seed);
+        let report =
+            run::<EngineSubject>(seed, &scenario).unwrap_or_else(|breach| panic!("{breach}"));
+        let crashes = report.fired(Fault::Crash);
+        assert!(
+            report.sent >= SWARM_BATCHES && crashes >= 1,
+            "seed {seed}: {} batches sent, {crashes} crashes",
+            report.sent
+        );
+        if seed % 20 == 0 {
+            assert_eq!(run::<EngineSubject>(seed, &scenario).as_ref(), Ok(&report));
+        }
+        reports.push(report);
+    }
+    println!("{}", totals(&reports));
+    if reports.len() < SWARM_MANY {
+        return;
+    }
+    let plan = everything();
+    let planned =
+        |fault: &&Fault| plan.rate_ppm(**fault) > 0 || matches!(fault, Fault::Crash | Fault::Kill);
+    for fault in Fault::ALL.iter().filter(planned) {
+        let fired: u64 = reports.iter().map(|report| report.fired(*fault)).sum();
+        assert!(fired > 0, "{} never fired", fault.name());
     }
 }

@@ -11,20 +11,23 @@
 
 use sealog_engine::bugs::activate;
 use sealog_tests::engine_subject::{EngineSubject, scenario};
-use sealog_tests::scenario::{End, Scenario, caught};
+use sealog_tests::scenario::{End, Scenario, hunt};
 use sealog_tests::sim::{Fault, FaultPlan};
 use sealog_tests::workload::Mix;
 
+/// Seeds within which each must be found.
+const SEEDS: u64 = 200;
+
 #[track_caller]
-fn must_catch(bug: &'static str, seeds: u64, least: usize, scenario: &Scenario) {
+fn must_catch(bug: &'static str, scenario: &Scenario) {
     activate(bug);
-    let found = caught::<EngineSubject>(0..seeds, scenario);
+    let found = hunt::<EngineSubject>(0..SEEDS, scenario);
     activate("");
-    eprintln!("{bug}: caught in {found} of {seeds}");
-    assert!(
-        found >= least,
-        "{bug}: caught in {found} of {seeds}, {least} at least"
-    );
+    let (Some((seed, words)), Some((told, breach))) = (&found.first, &found.breach) else {
+        panic!("{bug}: not found in {SEEDS} seeds: {found:?}");
+    };
+    eprintln!("{bug}: first found at seed {seed}: {words}");
+    eprintln!("{bug}: told by the oracle at seed {told}: {breach}");
 }
 
 fn appends(end: End) -> Scenario {
@@ -39,21 +42,21 @@ fn appends(end: End) -> Scenario {
 
 #[test]
 fn bug_ack_before_sync_is_caught() {
-    must_catch("ack_before_sync", 20, 10, &appends(End::Crash));
+    must_catch("ack_before_sync", &appends(End::Crash));
 }
 
 #[test]
 fn bug_missing_directory_sync_is_caught() {
     let mut scenario = appends(End::Crash);
     scenario.plan = FaultPlan::power_loss().with(Fault::LostEntry, 800_000);
-    must_catch("missing_directory_sync", 40, 1, &scenario);
+    must_catch("missing_directory_sync", &scenario);
 }
 
 #[test]
 fn bug_ghost_group_is_caught() {
     let mut scenario = appends(End::Crash);
     scenario.mix.records_max = 12;
-    must_catch("ghost_group", 60, 1, &scenario);
+    must_catch("ghost_group", &scenario);
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn bug_verdict_without_durable_end_is_caught() {
     scenario.corruption_allowed = true;
     scenario.rot_after_close = Some("/data/wal");
     scenario.rounds = 2;
-    must_catch("verdict_without_durable_end", 60, 2, &scenario);
+    must_catch("verdict_without_durable_end", &scenario);
 }
 
 #[test]
@@ -70,12 +73,12 @@ fn bug_serve_before_sync_is_caught() {
     let mut scenario = appends(End::Either);
     scenario.mix.read = 20;
     scenario.rounds = 8;
-    must_catch("serve_before_sync", 60, 1, &scenario);
+    must_catch("serve_before_sync", &scenario);
 }
 
 #[test]
 fn bug_retire_too_early_is_caught() {
-    must_catch("retire_too_early", 20, 5, &scenario(Mix::life_cycle()));
+    must_catch("retire_too_early", &scenario(Mix::life_cycle()));
 }
 
 #[test]
@@ -84,12 +87,20 @@ fn bug_producer_ahead_of_data_is_caught() {
     scenario.mix.produce = 200;
     scenario.mix.abort_ppm = 600_000;
     scenario.rounds = 10;
-    must_catch("producer_ahead_of_data", 40, 1, &scenario);
+    must_catch("producer_ahead_of_data", &scenario);
 }
 
 #[test]
 fn bug_published_twice_is_caught() {
     let mut scenario = scenario(Mix::life_cycle());
     scenario.plan = FaultPlan::rough().with(Fault::LostResponse, 300_000);
-    must_catch("published_twice", 10, 3, &scenario);
+    must_catch("published_twice", &scenario);
+}
+
+#[test]
+fn bug_late_write_is_caught() {
+    let mut scenario = appends(End::Kill);
+    scenario.plan = scenario.plan.with(Fault::LateWrite, 1_000_000);
+    scenario.rounds = 8;
+    must_catch("late_write", &scenario);
 }

@@ -21,12 +21,22 @@ fn same_seed_same_trace_of_a_whole_scenario() {
     }
 }
 
+/// Rounds that are long enough for much to be on its way when they end.
+fn long() -> Scenario {
+    Scenario {
+        clients: 4,
+        steps_max: 400,
+        operations: 30,
+        ..Scenario::appends()
+    }
+}
+
 #[test]
 fn toy_right_order_is_never_caught() {
-    let reports = run_all::<Toy<{ toy::RIGHT }>>(SEEDS, &Scenario::appends());
+    let reports = run_all::<Toy<{ toy::RIGHT }>>(SEEDS, &long());
     let acked: usize = reports.iter().map(|r| r.acked).sum();
     let unknown: usize = reports.iter().map(|r| r.unknown).sum();
-    assert!(acked > 10_000 && unknown > 200, "{acked} {unknown}");
+    assert!(acked > 10_000 && unknown > 500, "{acked} {unknown}");
 }
 
 #[test]
@@ -81,8 +91,8 @@ fn toy_missing_checksum_is_caught() {
 
 #[test]
 fn toy_retried_sync_is_caught() {
-    let mut scenario = Scenario::appends();
+    let mut scenario = long();
     scenario.plan = scenario.plan.with(Fault::SyncEio, 20_000);
     let found = caught::<Toy<{ toy::SYNC_RETRY }>>(SEEDS, &scenario);
-    assert!(found > 20, "caught in {found} of {SEEDS:?}");
+    assert!(found > 50, "caught in {found} of {SEEDS:?}");
 }

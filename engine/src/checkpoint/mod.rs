@@ -4,6 +4,8 @@
 //! - CKPT-5: a root is written only when every chunk it names is synced and every entry those chunks
 //!   hold is durable in the log.
 //! - CKPT-6: the two newest roots, their chunks, and the log since the older one are kept.
+//! - CKPT-7: a number is used for one try only, also when it fails: no file that a root names is
+//!   ever written again.
 //! - Both newest roots damaged: refuse. They are not derived data.
 //!
 //! **Not here**: replay and the verdict (`recovery`).
@@ -204,7 +206,23 @@ impl<E: Env> Checkpoints<E> {
         taken
     }
 
+    /// One try, under a number of its own: a failed one may have left its root behind. CKPT-7.
     async fn try_take(&mut self, wal: &Wal<E>, feeds: &std::cell::RefCell<Feeds>) -> Result<()> {
+        let number = self.next_number;
+        self.next_number += 1;
+        let taken = self.write(number, wal, feeds).await;
+        if taken.is_err() {
+            self.drop_failed(number).await;
+        }
+        taken
+    }
+
+    async fn write(
+        &mut self,
+        number: u64,
+        wal: &Wal<E>,
+        feeds: &std::cell::RefCell<Feeds>,
+    ) -> Result<()> {
         let start = wal.accepted();
         let (dirty, retain_from) = {
             let feeds = feeds.borrow();
@@ -224,10 +242,9 @@ impl<E: Env> Checkpoints<E> {
                 (feeds.encode_chunk(*chunk), wal.accepted())
             };
             last_group = last_group.max(as_of.group);
-            let generation = self.next_number;
-            let bytes = root::encode_chunk(*chunk, generation, &body);
+            let bytes = root::encode_chunk(*chunk, number, &body);
             self.written += bytes.len() as u64;
-            let name = chunk_name(*chunk, generation);
+            let name = chunk_name(*chunk, number);
             if let Err(error) = write_whole(self.env.disk(), &self.dir, &name, &bytes).await {
                 dirty[..=done]
                     .iter()
@@ -239,15 +256,16 @@ impl<E: Env> Checkpoints<E> {
                 *chunk,
                 ChunkRef {
                     chunk: *chunk,
-                    generation,
+                    generation: number,
                     as_of_offset,
                     as_of_index,
                 },
             );
             self.env.yield_if_needed().await;
         }
+        let places = (start.offset, retain_from);
         let written = self
-            .finish(wal, feeds, chunks, (start.offset, retain_from), last_group)
+            .finish(number, wal, feeds, chunks, places, last_group)
             .await;
         if written.is_err() {
             dirty
@@ -259,6 +277,7 @@ impl<E: Env> Checkpoints<E> {
 
     async fn finish(
         &mut self,
+        number: u64,
         wal: &Wal<E>,
         feeds: &std::cell::RefCell<Feeds>,
         chunks: BTreeMap<u64, ChunkRef>,
@@ -269,7 +288,7 @@ impl<E: Env> Checkpoints<E> {
         let (durable_end, predecessor) = wal.durable_tail();
         let root = Root {
             log: wal.params().log,
-            number: self.next_number,
+            number,
             incarnation: wal.params().incarnation,
             durable_end,
             predecessor,
@@ -287,7 +306,6 @@ impl<E: Env> Checkpoints<E> {
         disk.sync_dir(&self.dir)
             .await
             .map_err(|e| Error::io("sync", &self.dir, &e))?;
-        self.next_number += 1;
         self.chunks = chunks;
         self.kept.push(root);
         if self.kept.len() > 2 {
@@ -297,7 +315,23 @@ impl<E: Env> Checkpoints<E> {
         Ok(())
     }
 
-    /// Removes files that neither kept root names. Failing is harmless: the next one tries again.
+    /// Removes the chunks of a try that got no root, so that a full disk isn't filled by trying.
+    async fn drop_failed(&self, number: u64) {
+        let Ok(names) = self.env.disk().list(&self.dir).await else {
+            return;
+        };
+        if names.contains(&root_name(number)) {
+            return;
+        }
+        for name in names {
+            if chunk_of_name(&name).is_some_and(|(_, generation)| generation == number) {
+                let _ = self.env.disk().remove(&self.dir.join(name)).await;
+            }
+        }
+    }
+
+    /// Removes files that neither kept root names, roots before their chunks. Failing is harmless:
+    /// the next one tries again.
     async fn sweep(&self) {
         let Ok(names) = self.env.disk().list(&self.dir).await else {
             return;
@@ -314,7 +348,8 @@ impl<E: Env> Checkpoints<E> {
                     .map(|c| chunk_name(c.chunk, c.generation)),
             );
         }
-        for name in names.iter().filter(|name| !needed.contains(*name)) {
+        let unneeded = names.iter().rev().filter(|name| !needed.contains(*name));
+        for name in unneeded {
             let _ = self.env.disk().remove(&self.dir.join(name)).await;
         }
     }

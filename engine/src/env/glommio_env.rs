@@ -573,6 +573,12 @@ impl File for GlommioFile {
         }
     }
 
+    async fn drain(&self) -> io::Result<()> {
+        let file = Arc::clone(&self.inner.std);
+        let drained = move || fs_ops::drain(&file);
+        self.inner.chores.run(drained).await
+    }
+
     async fn set_len(&self, len: u64) -> io::Result<()> {
         let file = Arc::clone(&self.inner.std);
         self.inner.chores.run(move || file.set_len(len)).await

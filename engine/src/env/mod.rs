@@ -120,6 +120,9 @@ pub trait File: Clone + 'static {
     /// One write and one sync as a unit: the way a group becomes durable. After an error the range
     /// holds anything and nothing is known to be durable.
     fn commit(&self, buf: Arc<AlignedBuf>, offset: u64) -> impl Future<Output = io::Result<()>>;
+    /// Waits until no write is in flight that an ended process, or a closed engine, left behind: from
+    /// then on the file changes only by calls that follow. Changes nothing in it.
+    fn drain(&self) -> impl Future<Output = io::Result<()>>;
     /// Sets the length (used to cut small files to their true size, and to reserve none).
     fn set_len(&self, len: u64) -> impl Future<Output = io::Result<()>>;
 }

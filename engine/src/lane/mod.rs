@@ -155,17 +155,19 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
 
 /// One round of work; `false` when there was none.
 async fn work<E: Env>(service: &Rc<LogService<E>>, packer: &mut Packer<E>) -> Result<bool> {
-    let published = publish::publish_next(service, packer).await?;
-    if !published && under_pressure(service) {
+    if publish::publish_next(service, packer).await? {
+        return Ok(true);
+    }
+    if under_pressure(service) {
         packer.claim_space().await;
         let packed = packer.demultiplex().await?;
         let freed = packer.relieve().await?;
-        return Ok(packed || freed);
+        if packed || freed {
+            return Ok(true);
+        }
     }
-    if !published {
-        return sweep::sweep_one(service).await;
-    }
-    Ok(published)
+    // Also of a log that is always under pressure: deleted feeds must go some time.
+    sweep::sweep_one(service).await
 }
 
 async fn wait<E: Env>(service: &Rc<LogService<E>>, longest: Duration) {

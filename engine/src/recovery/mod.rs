@@ -2,8 +2,8 @@
 //! Spec: spec/wal.md §9.
 //!
 //! ```text
-//!  load checkpoint -> find segments -> replay -> verdict -> settle the tail -> raise incarnation -> serve
-//!  '------------------- examine (reads only) -----------'   '-------- recover (writes) --------'
+//!  drain -> load checkpoint -> find segments -> replay -> verdict -> settle the tail -> raise incarnation -> serve
+//!           '------------------- examine (reads only) -----------'   '-------- recover (writes) --------'
 //! ```
 //!
 //! **Invariants**
@@ -12,6 +12,7 @@
 //!   `durable_end` > P; anything else from P on is not proven durable and goes.
 //! - WAL-22: kept groups beyond the proven end are rewritten and synced before anything is served.
 //! - WAL-23: the length of two largest groups behind the tail is zeroed and synced before the next write.
+//! - WAL-24: nothing is read before the writes that a process before left in flight have ended.
 //!
 //! **Not here**: the lane's leftovers in the bucket (they are found by content digest).
 
@@ -31,7 +32,7 @@ use crate::wal::entry::EntryRef;
 use crate::wal::group::{FLAG_CLEAN, GroupHeader};
 use crate::wal::log::{Position, Wal};
 use crate::wal::reader::Group;
-use crate::wal::scan::{Found, Link, Scanner, claimed_durable_end, find_segments};
+use crate::wal::scan::{Found, Link, Scanner, claimed_durable_end, drain_segments, find_segments};
 use crate::wal::segment::Geometry;
 
 /// Where a log lies and what bounds it.
@@ -139,6 +140,9 @@ pub(crate) async fn examine_from<E: Env>(
 
 /// Makes the log serve again: all steps in order.
 pub(crate) async fn recover<E: Env>(env: &E, place: &LogPlace) -> Result<Recovered<E>> {
+    if !crate::bug!("late_write") {
+        drain_segments(env, &place.wal_dir()).await?;
+    }
     let examined = examine(env, place).await?;
     settle::settle_tail(place, &examined).await?;
     let report = examined.report.clone();

@@ -107,6 +107,20 @@ pub(crate) async fn find_segments<E: Env>(
     Ok(found)
 }
 
+/// Waits out the writes that a process before left in flight to any segment. WAL-24.
+pub(crate) async fn drain_segments<E: Env>(env: &E, dir: &Path) -> Result<()> {
+    let names = env.disk().list(dir).await;
+    let names = names.map_err(|e| Error::io("list", dir, &e))?;
+    for name in names.iter().filter(|name| slot_of(name).is_some()) {
+        let path = dir.join(name);
+        let file = env.disk().open(&path).await;
+        let file = file.map_err(|e| Error::io("open", &path, &e))?;
+        let drained = file.drain().await;
+        drained.map_err(|e| Error::io("drain", &path, &e))?;
+    }
+    Ok(())
+}
+
 /// The segment that a file without a header holds, if its first group tells.
 async fn headless_number<F: File>(
     segment: &SegmentFile<F>,

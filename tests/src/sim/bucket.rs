@@ -74,6 +74,16 @@ impl BucketState {
         true
     }
 
+    /// Takes some bytes off an object's end; false when it has none.
+    pub(super) fn cut(&mut self, key: &str, rng: &mut Rng) -> bool {
+        let Some(object) = self.objects.get_mut(key).filter(|o| !o.data.is_empty()) else {
+            return false;
+        };
+        let data = Rc::make_mut(&mut object.data);
+        data.truncate(rng.index(data.len()));
+        true
+    }
+
     pub(super) fn abandoned_uploads(&self) -> u64 {
         self.abandoned_uploads
     }

@@ -40,6 +40,12 @@ impl SimEnv {
         self.world.note(Kind::Note, what, name, a, b);
     }
 
+    /// Number of logs that the process is told to make a data directory with.
+    #[must_use]
+    pub fn logs(&self) -> u16 {
+        self.world.logs.get()
+    }
+
     /// Yields to other tasks unconditionally.
     pub fn yield_now(&self) -> impl Future<Output = ()> + use<> {
         YieldOnce::default()

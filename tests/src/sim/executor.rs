@@ -30,6 +30,8 @@ pub(super) enum Class {
     Timer,
     /// Lands or not.
     Disk,
+    /// As `Disk`, or lands while the next process runs; the number tells the file.
+    Write(u64),
     /// Lands now, never, or while the next process runs.
     Bucket,
 }

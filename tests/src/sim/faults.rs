@@ -79,15 +79,33 @@ menu! {
     Crash = "crash",
     /// Policy: the process dies; what was written stays in the cache, unsynced. By the harness.
     Kill = "kill",
+    /// Policy: a write that was in flight when the process was killed lands up to 3 s later, while the
+    /// next process runs. A power loss takes it.
+    LateWrite = "late-write",
     /// Policy: the process doesn't run for 0.1 to 30 s while time and devices go on.
     Pause = "pause",
 }
 
 const FAULTS: usize = Fault::ALL.len();
 
+/// A disk fault that fires at chosen operations instead of by chance.
+#[derive(Debug, Clone, Copy)]
+pub struct Strike {
+    /// What happens.
+    pub fault: Fault,
+    /// At files and directories whose path ends so.
+    pub path: &'static str,
+    /// Operations that are spared first.
+    pub after: u64,
+    /// Operations that are hit then.
+    pub times: u64,
+}
+
 /// How often each fault fires, and the sizes of things that can fill up.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
+    /// Fires beside what chance brings.
+    pub strike: Option<Strike>,
     ppm: [u32; FAULTS],
     /// Bytes of blocks the disk can hold.
     pub disk_capacity_bytes: u64,
@@ -104,6 +122,7 @@ impl FaultPlan {
     #[must_use]
     pub fn none() -> Self {
         Self {
+            strike: None,
             ppm: [0; FAULTS],
             disk_capacity_bytes: u64::MAX,
             bucket_capacity_bytes: u64::MAX,
@@ -181,6 +200,8 @@ pub struct Faults {
     pub plan: FaultPlan,
     healed: bool,
     counts: [u64; FAULTS],
+    /// Operations that the plan's strike has looked at.
+    struck: u64,
 }
 
 impl Faults {
@@ -189,6 +210,7 @@ impl Faults {
             plan,
             healed: false,
             counts: [0; FAULTS],
+            struck: 0,
         }
     }
 
@@ -217,6 +239,23 @@ impl Faults {
             self.count(fault);
         }
         fired
+    }
+
+    /// Whether the plan's strike hits this operation on the file `name`, and counts it.
+    pub(super) fn strikes(&mut self, fault: Fault, name: &str) -> bool {
+        let Some(strike) = self.plan.strike else {
+            return false;
+        };
+        if self.healed || strike.fault != fault || !name.ends_with(strike.path) {
+            return false;
+        }
+        self.struck += 1;
+        let hit =
+            (strike.after..strike.after.saturating_add(strike.times)).contains(&(self.struck - 1));
+        if hit {
+            self.count(fault);
+        }
+        hit
     }
 
     pub(super) fn count(&mut self, fault: Fault) {

@@ -24,7 +24,7 @@ mod world;
 pub use bucket::{SimBucket, SimUpload};
 pub use disk::{SimDisk, SimFile};
 pub use env::SimEnv;
-pub use faults::{Fault, FaultPlan};
+pub use faults::{Fault, FaultPlan, Strike};
 pub use rng::Rng;
 
 use executor::{TaskId, Turn};
@@ -68,6 +68,11 @@ impl Sim {
     #[must_use]
     pub fn rng(&self, salt: &str) -> Rng {
         Rng::derive(self.world.seed, salt)
+    }
+
+    /// Tells processes to make their data directory with so many logs.
+    pub fn set_logs(&mut self, logs: u16) {
+        self.world.logs.set(logs);
     }
 
     /// Limits the polls of one [`Sim::run`].
@@ -173,6 +178,12 @@ impl Sim {
         self.world.faults.borrow_mut()
     }
 
+    /// How often `fault` fired so far.
+    #[must_use]
+    pub fn fired(&self, fault: Fault) -> u64 {
+        self.world.faults.borrow().fired(fault)
+    }
+
     /// What has happened so far.
     #[must_use]
     pub fn trace(&self) -> Ref<'_, Trace> {
@@ -206,6 +217,12 @@ impl Sim {
     pub fn rot_object(&mut self, key: &str) -> bool {
         let mut rng = self.world.streams.bucket.borrow_mut();
         self.world.bucket.borrow_mut().rot(key, &mut rng)
+    }
+
+    /// Cuts an object short; false when it is empty already.
+    pub fn cut_object(&mut self, key: &str) -> bool {
+        let mut rng = self.world.streams.bucket.borrow_mut();
+        self.world.bucket.borrow_mut().cut(key, &mut rng)
     }
 
     /// Path of the file below `dir` that was written last.

@@ -15,6 +15,7 @@ use super::faults::{Fault, FaultPlan, Faults};
 use super::rng::Rng;
 use super::trace::{Event as TraceEvent, Kind, Trace};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Independent streams of chance, one per concern.
@@ -32,6 +33,10 @@ pub struct World {
     now_ns: Cell<u64>,
     incarnation: Cell<u64>,
     ending: Cell<bool>,
+    /// When the last late write to a file lands, by the file's number.
+    pub(super) late: RefCell<BTreeMap<u64, u64>>,
+    /// What the process is told on its command line, so to say.
+    pub(super) logs: Cell<u16>,
     pub(super) streams: Streams,
     pub(super) executor: Executor,
     pub(super) faults: RefCell<Faults>,
@@ -49,6 +54,8 @@ impl World {
             now_ns: Cell::new(0),
             incarnation: Cell::new(1),
             ending: Cell::new(false),
+            late: RefCell::default(),
+            logs: Cell::new(1),
             streams: Streams {
                 sched: stream("scheduler"),
                 disk: stream("disk"),
@@ -144,16 +151,28 @@ impl World {
         let events = std::mem::take(&mut *self.executor.events.borrow_mut());
         for (_, event) in events {
             let lot = self.streams.sched.borrow_mut().below(6);
+            let late = matches!(event.class, Class::Write(_))
+                && fault == Fault::Kill
+                && self.fires(Fault::LateWrite, &self.streams.disk);
             let (lands, later) = match event.class {
                 Class::Timer => (false, false),
-                Class::Disk => (lot < 3, false),
+                Class::Disk | Class::Write(_) => (lot < 3 && !late, late),
                 Class::Bucket => (lot < 2, lot >= 4),
             };
             if lands {
                 (event.action)(self);
             } else if later {
-                let delay = self.streams.sched.borrow_mut().below(30_000_000_000);
-                self.executor.at(self.now_ns() + delay, event);
+                let longest = match event.class {
+                    Class::Bucket => 30_000_000_000,
+                    _ => 3_000_000_000,
+                };
+                let due = self.now_ns() + self.streams.sched.borrow_mut().below(longest);
+                if let Class::Write(file) = event.class {
+                    let mut late = self.late.borrow_mut();
+                    let last = late.entry(file).or_insert(due);
+                    *last = due.max(*last);
+                }
+                self.executor.at(due, event);
             }
         }
         if fault == Fault::Crash {

@@ -23,7 +23,7 @@ use crate::ids::{CommitNumber, Digest, FeedId, LogId};
 use crate::lane::publish::next_commit;
 use crate::limits::EngineConfig;
 use crate::recovery::{Examined, LogPlace, examine, examine_from};
-use crate::wal::scan::Scanner;
+use crate::wal::scan::{Scanner, drain_segments};
 use crate::wal::segment::SegmentHeader;
 
 /// What was given up.
@@ -126,6 +126,7 @@ async fn accept<E: Env>(
         ..LogLoss::default()
     };
     step("headers")?;
+    drain_segments(env, &place.wal_dir()).await?;
     loss.headers = heal_headers(env, place).await?;
     match examine(env, place).await {
         Ok(examined) => {

@@ -10,8 +10,9 @@
 use super::dirs::InodeRef;
 use super::inode::{Bytes, Op, tear};
 use super::{EIO, ENOSPC, SimDisk, os_error};
-use crate::sim::executor::Class;
+use crate::sim::executor::{Class, Sleep};
 use crate::sim::faults::Fault;
+use crate::sim::rng::mix;
 use crate::sim::trace::Kind;
 use crate::sim::world::World;
 use sealog_engine::env::{AlignedBuf, BLOCK_BYTES, File};
@@ -35,6 +36,10 @@ pub(super) fn delay_ns(world: &World, name: &str, from: u64, to: u64) -> u64 {
 
 /// Whether a disk fault fires at the file `name`.
 pub(super) fn error_fires(world: &World, fault: Fault, name: &str) -> bool {
+    if world.faults.borrow_mut().strikes(fault, name) {
+        world.note(Kind::Fault, fault.name(), name, fault as u64, 1);
+        return true;
+    }
     let part = world.faults.borrow().plan.disk_only;
     part.is_none_or(|part| name.contains(part)) && world.fires(fault, &world.streams.disk)
 }
@@ -45,15 +50,19 @@ pub struct SimFile {
     world: Rc<World>,
     incarnation: u64,
     name: Rc<str>,
+    /// Follows from the name.
+    number: u64,
     inode: InodeRef,
 }
 
 impl SimFile {
     pub(super) fn new(disk: &SimDisk, path: &Path, inode: InodeRef) -> Self {
+        let name = path.display().to_string();
         Self {
             world: disk.world.clone(),
             incarnation: disk.incarnation,
-            name: path.display().to_string().into(),
+            number: name.bytes().fold(0, |n, byte| mix(n ^ u64::from(byte))),
+            name: name.into(),
             inode,
         }
     }
@@ -66,6 +75,7 @@ impl SimFile {
 
     async fn submit<T: 'static>(
         &self,
+        class: Class,
         (from_ns, to_ns): (u64, u64),
         effect: impl FnOnce(&SimFile) -> T + 'static,
     ) -> T {
@@ -73,7 +83,7 @@ impl SimFile {
         let delay = delay_ns(&self.world, &self.name, from_ns, to_ns);
         let file = self.clone();
         self.world
-            .device(Class::Disk, delay, move |_| effect(&file))
+            .device(class, delay, move |_| effect(&file))
             .await
     }
 
@@ -174,7 +184,7 @@ impl File for SimFile {
             buf.len(),
             self.name
         );
-        self.submit((10_000, 200_000), move |file| {
+        self.submit(Class::Write(self.number), (10_000, 200_000), move |file| {
             file.write_effect(buf, offset)
         })
         .await
@@ -184,19 +194,23 @@ impl File for SimFile {
         if self.fires(Fault::ShortRead) {
             // The device's answer is seen by whoever retries below the seam, or by the caller.
             let surfaces = self.world.streams.disk.borrow_mut().coin();
-            self.submit((10_000, 200_000), |_| ()).await;
+            self.submit(Class::Disk, (10_000, 200_000), |_| ()).await;
             if surfaces {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        self.submit((10_000, 200_000), move |file| file.read_effect(offset, len))
-            .await
+        self.submit(Class::Disk, (10_000, 200_000), move |file| {
+            file.read_effect(offset, len)
+        })
+        .await
     }
 
     async fn sync_data(&self) -> io::Result<()> {
         let mark = self.inode.borrow().mark();
-        self.submit((200_000, 3_000_000), move |file| file.sync_effect(mark))
-            .await
+        self.submit(Class::Disk, (200_000, 3_000_000), move |file| {
+            file.sync_effect(mark)
+        })
+        .await
     }
 
     async fn commit(&self, buf: Arc<AlignedBuf>, offset: u64) -> io::Result<()> {
@@ -204,8 +218,15 @@ impl File for SimFile {
         self.sync_data().await
     }
 
+    async fn drain(&self) -> io::Result<()> {
+        self.world.check(self.incarnation);
+        let last = self.world.late.borrow().get(&self.number).copied();
+        Sleep::until(self.world.clone(), last.unwrap_or(0)).await;
+        Ok(())
+    }
+
     async fn set_len(&self, len: u64) -> io::Result<()> {
-        self.submit((5_000, 50_000), move |file| {
+        self.submit(Class::Disk, (5_000, 50_000), move |file| {
             file.note("set_len", len, 0);
             file.inode.borrow_mut().apply(Op::SetLen(len));
             Ok(())

@@ -1,0 +1,179 @@
+//! Simulated cases: one chosen thing happens, device errors at every operation of a kind in turn.
+//!
+//! **Invariants**
+//! - The operation struck is counted up until a run has no such operation any more: none is left out.
+//!
+//! **Not here**: errors by chance and the rest of the workload, see `sim.rs`.
+
+use sealog_engine::env::Env;
+use sealog_frame::{Batch, BatchBuilder};
+use sealog_tests::engine_subject::EngineSubject;
+use sealog_tests::history::{BatchId, History, payload, record};
+use sealog_tests::oracle::{judge, observe};
+use sealog_tests::sim::{Fault, FaultPlan, Sim, SimEnv, Strike};
+use sealog_tests::subject::{Outcome, Subject};
+use std::time::Duration;
+
+const FEED: &str = "feed";
+
+/// What a process came to that appended until it had enough or was refused.
+#[derive(Debug, Default)]
+struct Work {
+    acked: u64,
+    failed: u64,
+    /// Acknowledged although sent when another append had failed already.
+    late: u64,
+}
+
+/// A batch of the history.
+fn batch(history: &mut History) -> (BatchId, Batch) {
+    let records = 3;
+    let id = history.issue(FEED, records, None);
+    let mut builder = BatchBuilder::default();
+    for index in 0..records {
+        let (payload, mut key) = (payload(id, index, 2_500), String::new());
+        let record = record(id, index, &payload, &mut key);
+        builder.push(&record).expect("a small record");
+    }
+    (id, builder.build().expect("a batch"))
+}
+
+/// Appends in waves of eight at once, which share groups, whatever the answers are.
+async fn append(env: &SimEnv, subject: &EngineSubject, history: &mut History, waves: u64) -> Work {
+    let mut work = Work::default();
+    for _ in 0..waves {
+        let (told, answers) = flume::unbounded();
+        let failed_before = work.failed > 0;
+        for _ in 0..8 {
+            let (id, batch) = batch(history);
+            let (subject, told) = (subject.clone(), told.clone());
+            env.spawn("append", async move {
+                let _ = told.send((id, subject.append(FEED, batch).await));
+            });
+        }
+        drop(told);
+        while let Ok((id, outcome)) = answers.recv_async().await {
+            match outcome {
+                Outcome::Acked(range) => {
+                    history.acked(id, range);
+                    work.acked += 1;
+                    work.late += u64::from(failed_before);
+                }
+                Outcome::Refused(_) => {
+                    history.refused(id);
+                    work.failed += 1;
+                }
+                Outcome::Unknown(_) => work.failed += 1,
+            }
+        }
+    }
+    work
+}
+
+/// Runs a process of `waves` of appends in a world with `strike`, ends it, heals, and has the oracle
+/// judge what the next process shows. `None` when the strike met nothing.
+fn run(seed: u64, strike: Strike, waves: u64) -> Option<Work> {
+    let mut plan = FaultPlan::power_loss();
+    plan.strike = Some(strike);
+    let mut sim = Sim::new(seed, plan);
+    let mut history = History::default();
+    let worked = sim.run(async |env: SimEnv| {
+        let Ok(subject) = EngineSubject::start(env.clone()).await else {
+            return Work::default();
+        };
+        let _ = subject.create_feed(FEED).await;
+        append(&env, &subject, &mut history, waves).await
+    });
+    let fired = sim.faults().fired(strike.fault) > 0;
+    if seed.is_multiple_of(2) {
+        sim.crash();
+    } else {
+        sim.kill();
+    }
+    sim.faults().heal();
+    let seen = sim.run(async |env: SimEnv| {
+        let subject = EngineSubject::start(env).await;
+        let subject = subject.unwrap_or_else(|e| panic!("{strike:?}, seed {seed}: {e:?}"));
+        let _ = subject.create_feed(FEED).await;
+        observe(&subject, FEED, &[]).await
+    });
+    let seen = seen.unwrap_or_else(|e| panic!("{strike:?}, seed {seed}: {e}"));
+    judge(&mut history, FEED, &seen).unwrap_or_else(|e| panic!("{strike:?}, seed {seed}: {e}"));
+    fired.then_some(worked)
+}
+
+/// Runs with `strike` at every operation that there is; tells what each run came to.
+fn at_every_operation(strike: Strike, waves: u64) -> Vec<Work> {
+    let mut all = Vec::new();
+    loop {
+        let after = all.len() as u64 / 2;
+        let strike = Strike { after, ..strike };
+        match run(all.len() as u64, strike, waves) {
+            Some(work) => all.push(work),
+            None => return all,
+        }
+    }
+}
+
+#[test]
+fn d07_eio_at_every_sync_of_the_log_poisons_and_loses_nothing() {
+    let strike = Strike {
+        fault: Fault::SyncEio,
+        path: ".seg",
+        after: 0,
+        times: 1,
+    };
+    let all = at_every_operation(strike, 10);
+    let poisoned = all.iter().filter(|work| work.failed > 0).count();
+    for (number, work) in all.iter().enumerate() {
+        assert_eq!(
+            work.late, 0,
+            "run {number} acknowledged after a failed sync: {work:?}"
+        );
+    }
+    assert!(
+        all.len() >= 40 && poisoned >= 30,
+        "{} runs, {poisoned} poisoned",
+        all.len()
+    );
+}
+
+#[test]
+fn checkpoint_folder_that_cannot_be_synced_leaves_the_checkpoints_before_whole() {
+    let strike = Strike {
+        fault: Fault::SyncEio,
+        path: "/checkpoint/0",
+        after: 0,
+        times: u64::MAX,
+    };
+    let all = at_every_operation(strike, 15);
+    assert!(all.len() >= 8, "{} runs", all.len());
+}
+
+#[test]
+fn deleted_feed_of_a_log_under_pressure_leaves_the_bucket() {
+    let mut sim = Sim::new(1, FaultPlan::none());
+    let mut history = History::default();
+    let prefix = EngineSubject::commits_prefix(FEED);
+    let objects = |sim: &Sim| {
+        let all = sim.bucket_inventory();
+        all.iter()
+            .filter(|(key, _)| key.starts_with(&prefix))
+            .count()
+    };
+    let subject = sim.run(async |env: SimEnv| {
+        let subject = EngineSubject::start(env.clone()).await.expect("starts");
+        subject.create_feed(FEED).await;
+        let work = append(&env, &subject, &mut history, 8).await;
+        assert_eq!(work.acked, 64);
+        assert!(matches!(subject.seal(FEED).await, Outcome::Acked(_)));
+        subject
+    });
+    assert!(objects(&sim) > 0);
+    sim.run(async |env: SimEnv| {
+        // Segments are made ahead: with limits this small the log is always under pressure.
+        subject.delete_feed(FEED).await;
+        env.sleep(Duration::from_secs(30)).await;
+    });
+    assert_eq!(objects(&sim), 0);
+}
