@@ -2,9 +2,9 @@
 //!
 //! **Invariants**
 //! - The address is a multiple of [`BLOCK_BYTES`]; the capacity is too.
-//! - Bytes between `len` and the capacity are initialised (zero until written).
+//! - Bytes below `len` are initialised; those between it and the capacity may not be, and nobody sees them.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -30,7 +30,7 @@ impl AlignedBuf {
         let capacity = round_up(capacity.max(1));
         let layout = layout(capacity);
         // SAFETY: the layout has a non-zero size.
-        let raw = unsafe { alloc_zeroed(layout) };
+        let raw = unsafe { alloc(layout) };
         let Some(ptr) = NonNull::new(raw) else {
             handle_alloc_error(layout)
         };
@@ -45,7 +45,7 @@ impl AlignedBuf {
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let mut buf = Self::with_capacity(len);
-        buf.len = len;
+        buf.resize(len);
         buf
     }
 
@@ -99,9 +99,9 @@ impl AlignedBuf {
     pub fn resize(&mut self, len: usize) {
         if len > self.len {
             self.reserve(len - self.len);
-            let old = self.len;
+            // SAFETY: `reserve` made room for `self.len..len`.
+            unsafe { std::ptr::write_bytes(self.ptr.as_ptr().add(self.len), 0, len - self.len) };
             self.len = len;
-            self[old..].fill(0);
         } else {
             self.len = len;
         }
@@ -132,7 +132,7 @@ impl Drop for AlignedBuf {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len <= capacity`, all of it initialised.
+        // SAFETY: `len <= capacity`, and everything below `len` is initialised.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
