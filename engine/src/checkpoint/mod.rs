@@ -28,6 +28,8 @@ use crate::wal::segment::Geometry;
 /// Least space claimed ahead for the next checkpoint.
 const RESERVE_BYTES_MIN: u64 = 64 << 10;
 const RESERVE_FILE: &str = "reserve";
+/// What claims space for a pack of the log.
+const PACK_RESERVE_FILE: &str = "reserve.pack";
 /// Longest root or chunk file that is read back.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
@@ -305,7 +307,7 @@ impl<E: Env> Checkpoints<E> {
         if self.kept.len() < 2 {
             return;
         }
-        let mut needed = BTreeSet::from([RESERVE_FILE.to_owned()]);
+        let mut needed = BTreeSet::from([RESERVE_FILE, PACK_RESERVE_FILE].map(str::to_owned));
         for root in &self.kept {
             needed.insert(root_name(root.number));
             needed.extend(
@@ -318,6 +320,12 @@ impl<E: Env> Checkpoints<E> {
             let _ = self.env.disk().remove(&self.dir.join(name)).await;
         }
     }
+}
+
+/// The file that claims space for one pack of `log`. It lies with the log's checkpoints, so that it
+/// goes when the log does.
+pub(crate) fn pack_reserve(data_dir: &Path, log: LogId) -> PathBuf {
+    checkpoint_dir(data_dir, log).join(PACK_RESERVE_FILE)
 }
 
 /// The number in a root's file name.

@@ -16,10 +16,13 @@
 //!
 //! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
 
+mod closer;
 pub(crate) mod keys;
 mod pack_writer;
 mod packer;
+mod packs;
 pub(crate) mod publish;
+mod region;
 mod sweep;
 
 use std::cell::{Cell, RefCell};
@@ -137,7 +140,7 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
                 wait(service, LOOK).await;
             }
             Err(error) => {
-                packer.forget();
+                packer.forget().await;
                 if matches!(error, Error::StorageFull { .. }) {
                     packer.release_space().await;
                 }

@@ -7,6 +7,7 @@
 //! **Not here**: repair and verdicts (`recovery`), which must not trust the frontier.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File};
@@ -29,14 +30,16 @@ pub struct Group {
 #[derive(Clone)]
 enum GroupBytes {
     Written(Arc<AlignedBuf>),
-    Read(Arc<Vec<u8>>),
+    /// Its place in what one read of the disk gave; neighbours share that.
+    Read(Arc<Vec<u8>>, Range<usize>),
 }
 
 impl Group {
     pub(crate) fn read(header: GroupHeader, bytes: Vec<u8>) -> Self {
+        let all = 0..bytes.len();
         Self {
             header,
-            bytes: GroupBytes::Read(Arc::new(bytes)),
+            bytes: GroupBytes::Read(Arc::new(bytes), all),
         }
     }
 
@@ -45,7 +48,7 @@ impl Group {
     pub fn bytes(&self) -> &[u8] {
         match &self.bytes {
             GroupBytes::Written(buf) => buf,
-            GroupBytes::Read(buf) => buf,
+            GroupBytes::Read(chunk, range) => chunk.get(range.clone()).unwrap_or(&[]),
         }
     }
 
@@ -114,7 +117,8 @@ pub enum Missing {
 /// Reads groups forwards, a chunk of the disk at a time.
 pub struct LogReader<E: Env> {
     wal: Wal<E>,
-    chunk: Vec<u8>,
+    chunk: Arc<Vec<u8>>,
+    chunk_bytes: usize,
     chunk_offset: u64,
     /// End and header checksum of the group given last.
     previous: Option<(u64, u32)>,
@@ -124,11 +128,18 @@ impl<E: Env> LogReader<E> {
     /// A reader of `wal`.
     #[must_use]
     pub fn new(wal: Wal<E>) -> Self {
+        Self::in_chunks(wal, CHUNK_BYTES)
+    }
+
+    /// A reader that reads at least `chunk_bytes` of the disk at a time; groups keep what was read
+    /// with them in memory.
+    pub(crate) fn in_chunks(wal: Wal<E>, chunk_bytes: usize) -> Self {
         // Who starts at the tail of now finds what comes next even if it moved on to a new segment.
         let previous = Some(wal.durable_tail());
         Self {
             wal,
-            chunk: Vec::new(),
+            chunk: Arc::default(),
+            chunk_bytes,
             chunk_offset: 0,
             previous,
         }
@@ -239,12 +250,13 @@ impl<E: Env> LogReader<E> {
                 header.offset
             ))));
         }
-        let Some(bytes) = self.bytes(offset, header.group_bytes as usize).await? else {
+        let Some(range) = self.fetch(offset, header.group_bytes as usize).await? else {
             return Ok(Err(None));
         };
-        let bytes = bytes.to_vec();
-        match header.check_body(bytes.get(GROUP_HEADER_BYTES..).unwrap_or(&[])) {
-            Ok(()) => Ok(Ok(Group::read(header, bytes))),
+        let bytes = GroupBytes::Read(self.chunk.clone(), range);
+        let group = Group { header, bytes };
+        match header.check_body(group.bytes().get(GROUP_HEADER_BYTES..).unwrap_or(&[])) {
+            Ok(()) => Ok(Ok(group)),
             Err(error) => Ok(Err(damage(error.to_string()))),
         }
     }
@@ -265,6 +277,13 @@ impl<E: Env> LogReader<E> {
 
     /// `len` bytes at `offset`, `None` when the segment is gone.
     async fn bytes(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
+        let range = self.fetch(offset, len).await?;
+        Ok(range.map(|range| self.chunk.get(range).unwrap_or(&[])))
+    }
+
+    /// Where in the chunk the `len` bytes at `offset` are, fewer at the end of the file; `None` when
+    /// the segment is gone.
+    async fn fetch(&mut self, offset: u64, len: usize) -> Result<Option<Range<usize>>> {
         let end = offset + len as u64;
         let chunk_end = self.chunk_offset + self.chunk.len() as u64;
         if offset < self.chunk_offset || end > chunk_end {
@@ -274,14 +293,14 @@ impl<E: Env> LogReader<E> {
             };
             let position = geometry.position_of(offset);
             let left = usize::try_from(geometry.segment_bytes - position).unwrap_or(usize::MAX);
-            let want = len.max(CHUNK_BYTES).min(left);
+            let want = len.max(self.chunk_bytes).min(left);
             let read = segment.file.read_at(position, want).await;
             let path = self.wal.params().dir.join(&*segment.name);
-            self.chunk = read.map_err(|e| Error::io("read", &path, &e))?;
+            self.chunk = Arc::new(read.map_err(|e| Error::io("read", &path, &e))?);
             self.chunk_offset = offset;
         }
         let from = usize::try_from(offset - self.chunk_offset).unwrap_or(usize::MAX);
         let to = (from + len).min(self.chunk.len());
-        Ok(Some(self.chunk.get(from..to).unwrap_or(&[])))
+        Ok(Some(from..to.max(from)))
     }
 }
