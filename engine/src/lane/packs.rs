@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::closer::{Closer, Closing, is_discarded};
-use super::pack_writer::PackWriter;
+use super::pack_writer::{PackWriter, SpareParts};
 use super::region::{FrameRef, Intake, Key, Region, frames_of};
 use super::stopping;
 use crate::env::Env;
@@ -38,6 +38,7 @@ pub(super) struct Packs<E: Env> {
     region_bytes: usize,
     job_bytes: usize,
     options: PackOptions,
+    spare: SpareParts,
 }
 
 impl<E: Env> Packs<E> {
@@ -54,6 +55,7 @@ impl<E: Env> Packs<E> {
                 part_bytes: (lane_bytes / 128).clamp(64 << 10, 1 << 20),
                 ..PackOptions::default()
             },
+            spare: SpareParts::default(),
         }
     }
 
@@ -61,10 +63,12 @@ impl<E: Env> Packs<E> {
     pub async fn forget(&mut self) {
         self.open.clear();
         self.closer.clear().await;
+        self.spare.clear();
     }
 
     /// Waits until every pack that was cut is staged.
     pub async fn settle(&mut self) -> Result<()> {
+        self.spare.clear();
         self.closer.settle().await
     }
 
@@ -120,7 +124,7 @@ impl<E: Env> Packs<E> {
 
     /// Packs `key`'s batches from where its packs end up to sequence `end`, straight from the log.
     pub async fn drain(&mut self, key: Key, end: u64) -> Result<()> {
-        let mut reader = Intake::reader(&self.service);
+        let mut reader = Intake::reader(&self.service, self.region_bytes);
         let mut at = None;
         while let Some(built) = self.built_end(key)
             && built < end
@@ -250,11 +254,16 @@ impl<E: Env> Packs<E> {
             feed: key.0,
             stream: key.1,
         };
-        let mut writer = PackWriter::begin(&self.service.env, kind, self.options).await?;
+        let mut writer = self.writer(kind).await?;
         writer
             .run(move |builder| builder.begin_section(key.0, key.1, keyed))
             .await?;
         Ok(OpenPack { writer, end: 0 })
+    }
+
+    async fn writer(&self, kind: PackKind) -> Result<PackWriter<E>> {
+        let spare = self.spare.clone();
+        PackWriter::begin(&self.service.env, kind, self.options, spare).await
     }
 
     fn keyed(&self, feed: FeedId) -> bool {
@@ -301,7 +310,7 @@ impl<E: Env> Packs<E> {
     pub async fn share(&mut self, quiet: &[Key], from: u64, bound: u64) -> Result<()> {
         let mut gathered: BTreeMap<Key, Vec<FrameRef>> =
             quiet.iter().map(|key| (*key, Vec::new())).collect();
-        let mut reader = Intake::reader(&self.service);
+        let mut reader = Intake::reader(&self.service, self.region_bytes);
         let mut at = from;
         while at < bound {
             let Ok(group) = reader.group(at).await? else {
@@ -332,7 +341,7 @@ impl<E: Env> Packs<E> {
         let mut sections = sections.into_iter().peekable();
         while sections.peek().is_some() {
             let kind = PackKind::Shared { log };
-            let mut writer = PackWriter::begin(&self.service.env, kind, self.options).await?;
+            let mut writer = self.writer(kind).await?;
             let mut ends = Vec::new();
             while writer.position() < self.service.config.pack_bytes && sections.peek().is_some() {
                 let (mut job, mut bytes) = (Vec::new(), 0);

@@ -63,20 +63,22 @@ impl<E: Env> Intake<E> {
     pub fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
         Self {
             service: service.clone(),
-            reader: Self::reader(service),
+            reader: Self::reader(service, region_bytes),
             cursor: needed_from(service),
             region_bytes,
         }
     }
 
-    /// A reader for whole regions: a full group in one read.
-    pub fn reader(service: &LogService<E>) -> LogReader<E> {
-        LogReader::in_chunks(service.wal.clone(), service.config.wal.flush_bytes)
+    /// A reader for whole regions: a full group in one read, the memory of two regions used again.
+    pub fn reader(service: &LogService<E>, region_bytes: usize) -> LogReader<E> {
+        let chunk_bytes = service.config.wal.flush_bytes;
+        let lent_max = 2 * region_bytes / chunk_bytes.max(1) + 2;
+        LogReader::in_chunks(service.wal.clone(), chunk_bytes, lent_max)
     }
 
     /// Begins again where the log is needed from.
     pub fn rewind(&mut self) {
-        self.reader = Self::reader(&self.service);
+        self.reader = Self::reader(&self.service, self.region_bytes);
         self.cursor = needed_from(&self.service);
     }
 
@@ -100,7 +102,11 @@ impl<E: Env> Intake<E> {
             }
             self.service.env.yield_if_needed().await;
         }
-        Ok((region.held > 0).then_some(region))
+        if region.held == 0 {
+            self.reader.release();
+            return Ok(None);
+        }
+        Ok(Some(region))
     }
 }
 

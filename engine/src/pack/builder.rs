@@ -177,6 +177,16 @@ impl PackBuilder {
         self.out.drain()
     }
 
+    /// Takes memory of a part that was drained, for one to come.
+    pub fn reuse(&mut self, part: AlignedBuf) {
+        self.out.reuse(part);
+    }
+
+    /// Gives back what [`PackBuilder::reuse`] took and no part needed.
+    pub fn take_spare(&mut self) -> Vec<AlignedBuf> {
+        self.out.take_spare()
+    }
+
     /// Bytes of the object so far, without the key run that is still to come.
     #[must_use]
     pub fn position(&self) -> u64 {
