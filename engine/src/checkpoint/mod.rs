@@ -177,6 +177,14 @@ impl<E: Env> Checkpoints<E> {
         self.kept.last().map_or(0, |root| root.replay_from)
     }
 
+    /// Where replay after the older root would start; 0 while only one is kept.
+    pub(crate) fn older_replay_from(&self) -> u64 {
+        match self.kept.as_slice() {
+            [older, _] => older.replay_from,
+            _ => 0,
+        }
+    }
+
     /// Whether both kept checkpoints are as good as the newest: another one would free nothing more.
     pub(crate) fn older_caught_up(&self) -> bool {
         matches!(self.kept.as_slice(), [older, newer] if older.retain_from == newer.retain_from)

@@ -204,6 +204,8 @@ fn stage<E: Env>(service: &LogService<E>, place: PackPlace, summary: &PackSummar
         };
         if wanted {
             service.change(section.feed, section.stream, &Change::PackStaged(pack));
+        } else {
+            service.lane.littered.set(true);
         }
     }
 }

@@ -18,6 +18,7 @@
 
 mod closer;
 pub(crate) mod keys;
+mod orphans;
 mod pack_writer;
 mod packer;
 mod packs;
@@ -35,6 +36,7 @@ use crate::limits::EngineConfig;
 use crate::shard::{LogService, race};
 use crate::sync::Event;
 use crate::wal::space::Shortage;
+use orphans::Orphans;
 use packer::Packer;
 pub(crate) use packer::pack_holding;
 
@@ -50,6 +52,8 @@ pub struct LaneState {
     published: Event,
     trouble: RefCell<Option<String>>,
     running: Cell<usize>,
+    /// Something may have been left in the bucket that nobody names.
+    littered: Cell<bool>,
     ended: Event,
     /// Memory for packs in the making.
     pub(crate) lane_bytes: usize,
@@ -63,6 +67,7 @@ impl LaneState {
             published: Event::new(),
             trouble: RefCell::new(None),
             running: Cell::new(0),
+            littered: Cell::new(false),
             ended: Event::new(),
             lane_bytes: config.inflight_bytes_max,
         }
@@ -127,9 +132,10 @@ pub(crate) fn start<E: Env>(service: &Rc<LogService<E>>) {
 
 async fn run<E: Env>(service: &Rc<LogService<E>>) {
     let mut packer = Packer::new(service);
+    let mut orphans = Orphans::new();
     let mut pause = RETRY.0;
     while !service.is_stopping() {
-        match work(service, &mut packer).await {
+        match work(service, &mut packer, &mut orphans).await {
             Ok(true) => {
                 service.lane.set_trouble(None);
                 pause = RETRY.0;
@@ -140,6 +146,7 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
                 wait(service, LOOK).await;
             }
             Err(error) => {
+                service.lane.littered.set(true);
                 packer.forget().await;
                 if matches!(error, Error::StorageFull { .. }) {
                     packer.release_space().await;
@@ -157,7 +164,11 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
 }
 
 /// One round of work; `false` when there was none.
-async fn work<E: Env>(service: &Rc<LogService<E>>, packer: &mut Packer<E>) -> Result<bool> {
+async fn work<E: Env>(
+    service: &Rc<LogService<E>>,
+    packer: &mut Packer<E>,
+    orphans: &mut Orphans,
+) -> Result<bool> {
     let published = publish::publish_next(service, packer).await?;
     if !published && under_pressure(service) {
         packer.claim_space().await;
@@ -166,7 +177,11 @@ async fn work<E: Env>(service: &Rc<LogService<E>>, packer: &mut Packer<E>) -> Re
         return Ok(packed || freed);
     }
     if !published {
-        return sweep::sweep_one(service).await;
+        let swept = sweep::sweep_one(service).await?;
+        if !swept {
+            orphans.step(service).await;
+        }
+        return Ok(swept);
     }
     Ok(published)
 }
