@@ -1,7 +1,7 @@
 //! Load: many producers on few threads, each keeping its batches in flight.
 //!
 //! **Invariants**
-//! - Batches are built before the clock starts; sending one costs one copy.
+//! - Batches are built before the clock starts; sending one copies no bytes.
 //! - What is counted was acknowledged inside the measured time.
 //!
 //! **Not here**: where the engine lies and how it is configured (`workdir`).

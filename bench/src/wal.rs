@@ -42,7 +42,7 @@ pub struct Options {
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
     /// Batches each producer keeps in flight.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 16)]
     pub depth: usize,
     /// All producers on one feed.
     #[arg(long)]

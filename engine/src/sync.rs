@@ -132,6 +132,16 @@ pub(crate) async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output
     .await
 }
 
+/// Waits for whichever comes first. Cancel safe if both are.
+pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
+    let (mut a, mut b) = (std::pin::pin!(a), std::pin::pin!(b));
+    std::future::poll_fn(|cx| {
+        let done = a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready();
+        if done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
 struct Waiter {
     id: u64,
     bytes: usize,

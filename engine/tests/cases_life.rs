@@ -41,7 +41,7 @@ fn failing_sync(argument: &str) {
     let nth: u64 = nth.parse().unwrap();
     let (armed, count) = (Arc::new(AtomicBool::new(false)), AtomicU64::new(0));
     let judging = armed.clone();
-    seccomp::watch_fdatasync(move || {
+    seccomp::watch_syncs(move || {
         let hit = judging.load(Ordering::SeqCst) && count.fetch_add(1, Ordering::SeqCst) + 1 == nth;
         hit.then_some(libc::EIO)
     });

@@ -96,13 +96,11 @@ fn cut_everywhere(fifth: usize, restarts: u32) {
 }
 
 #[test]
-#[ignore = "minutes long: run by command with --ignored"]
 fn case_d01_last_record_cut_everywhere() {
     cut_everywhere(9000, 0);
 }
 
 #[test]
-#[ignore = "minutes long: run by command with --ignored"]
 fn case_d01_short_last_record_cut_everywhere_after_restarts() {
     cut_everywhere(30, 2);
 }

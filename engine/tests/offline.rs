@@ -288,7 +288,6 @@ fn reshard_keeps_every_feed_record_and_lease() {
 }
 
 #[test]
-#[ignore = "minutes long: run by command with --ignored"]
 fn reshard_stopped_anywhere_leaves_the_old_layout_or_the_new() {
     let base = scratch();
     let config = EngineConfig {

@@ -291,7 +291,9 @@ fn verify_after_a_crash_passes_and_tells_what_is_proven() {
     close(engine);
     let report = check(&tiny(crashed.path())).unwrap();
     assert!(!report.logs[0].clean);
-    assert!(report.logs[0].proven_end < report.logs[0].end);
+    // An idle log proves itself with a marker after a second: that may have been before the copy.
+    assert!(report.logs[0].proven_end > 0);
+    assert!(report.logs[0].proven_end <= report.logs[0].end);
     let all = everything(&tiny(crashed.path()));
     assert_eq!(all["plain"].last().unwrap().1, 49u64.to_le_bytes());
 }

@@ -2,9 +2,12 @@
 //!
 //! **Invariants**
 //! - The bytes of a [`Batch`] parse: it is made by the builder, or from bytes that were checked.
+//! - The bytes never change: a clone, such as a retry keeps, shares them.
 //! - A batch is PLAIN: SPARSE frames are the compactor's and are refused from a client (FRAME-12).
 //!
 //! **Not here**: how it is put together (`builder`), the server's fields (`stamp`).
+
+use std::sync::Arc;
 
 use zerocopy::FromBytes;
 
@@ -13,17 +16,19 @@ use crate::layout::{FrameHeader, SERVER_SECTION_BYTES, flag};
 use crate::limits::FrameLimits;
 use crate::view::FrameView;
 
-/// An owned, validated, client-sealed frame of kind PLAIN.
+/// An owned, validated, client-sealed frame of kind PLAIN. Cloning it copies no bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl Batch {
     /// Bytes that the builder has just sealed.
     pub(crate) fn sealed(bytes: Vec<u8>) -> Self {
         debug_assert!(FrameView::trusted(&bytes).is_ok());
-        Self { bytes }
+        Self {
+            bytes: Arc::new(bytes),
+        }
     }
 
     /// Takes bytes from outside, and validates all of them.
@@ -32,7 +37,9 @@ impl Batch {
     /// Those of [`FrameView::parse_plain`].
     pub fn from_bytes(bytes: Vec<u8>, limits: &FrameLimits) -> Result<Self, FrameError> {
         FrameView::parse_plain(&bytes, limits)?;
-        Ok(Self { bytes })
+        Ok(Self {
+            bytes: Arc::new(bytes),
+        })
     }
 
     /// The frame.
@@ -41,10 +48,10 @@ impl Batch {
         &self.bytes
     }
 
-    /// The frame, without a copy.
+    /// The frame, without a copy unless a clone of the batch is about.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        Arc::unwrap_or_clone(self.bytes)
     }
 
     /// A view of it; nothing is validated again.
@@ -56,11 +63,12 @@ impl Batch {
     /// The same batch, bound to the feed epoch `token`, sealed again: its body is checksummed anew.
     #[must_use]
     pub fn with_fencing_token(mut self, token: u64) -> Self {
-        let (header, _) = FrameHeader::mut_from_prefix(&mut self.bytes)
-            .expect("a batch is longer than its header");
+        let bytes = Arc::make_mut(&mut self.bytes);
+        let (header, _) =
+            FrameHeader::mut_from_prefix(bytes).expect("a batch is longer than its header");
         header.client.fencing_token = token.into();
         header.client.flags |= flag::FENCED;
-        seal(&mut self.bytes);
+        seal(bytes);
         self
     }
 }

@@ -18,6 +18,7 @@ pub use session::{AppendSession, SessionOptions, Ticket};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use crate::bucket::FolderBucket;
@@ -41,6 +42,8 @@ pub type ProductionEnv = GlommioEnv<FolderBucket>;
 pub struct Engine {
     handle: Handle<ProductionEnv>,
     threads: Vec<ShardThread<Option<()>>>,
+    /// A shard has stopped turning: its thread can't be waited for.
+    stalled: Arc<AtomicBool>,
     lock: Option<DirLock>,
 }
 
@@ -62,8 +65,9 @@ impl Engine {
     /// # Errors
     /// [`Error::Config`], [`Error::Unusable`] (io_uring forbidden, memlock too small, no direct I/O,
     /// directory locked), [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`],
-    /// [`Error::StorageFull`]. Nothing acknowledged is lost, and after `Corrupt`, `NewerFormat` and
-    /// `Unusable` nothing was touched.
+    /// [`Error::StorageFull`]; `Unusable` also when a shard panicked or stopped turning. Nothing
+    /// acknowledged is lost, and after `Corrupt`, `NewerFormat` and an unusable place nothing was
+    /// touched.
     pub fn open(config: EngineConfig) -> Result<Self> {
         config.validate()?;
         let lock = lock(&config)?;
@@ -74,10 +78,11 @@ impl Engine {
         let logs_max = usize::from(config.logs).max(64);
         let (ports, inboxes) = handle::ports::<ProductionEnv>(logs_max, &config);
         let handle = Handle::new(ports, config.clone());
-        let mut options = ShardOptions::new(shards, hooks(&handle));
+        let (ready, readiness) = flume::unbounded::<Ready>();
+        let stalled = Arc::new(AtomicBool::new(false));
+        let mut options = ShardOptions::new(shards, hooks(&handle, &ready, &stalled));
         options.pin = config.pin;
         options.commit_method = config.wal.commit_method;
-        let (ready, readiness) = flume::unbounded::<Ready>();
         let (plan, plans) = flume::bounded::<Result<Marker>>(shards);
         let shared = ShardPlan {
             config: config.clone(),
@@ -93,6 +98,7 @@ impl Engine {
         let mut engine = Self {
             handle,
             threads,
+            stalled,
             lock: Some(lock),
         };
         match logs_ready(&readiness, shards) {
@@ -142,7 +148,12 @@ impl Engine {
     fn stop(&mut self) {
         self.handle.disconnect();
         for thread in self.threads.drain(..) {
-            let _ = thread.join();
+            if !thread.is_finished() && self.stalled.load(Ordering::Relaxed) {
+                // It may still write: the directory stays locked for as long as the process lives.
+                std::mem::forget(self.lock.take());
+            } else {
+                let _ = thread.join();
+            }
         }
         self.lock = None;
     }
@@ -286,17 +297,27 @@ fn shard_count(config: &EngineConfig) -> usize {
     usize::from(config.logs).clamp(1, cores)
 }
 
-fn hooks(handle: &Handle<ProductionEnv>) -> ShardHooks {
-    let poison = handle.poisoner();
-    let stall = handle.poisoner();
+/// Trouble poisons the logs, and ends an open that still waits.
+fn hooks(
+    handle: &Handle<ProductionEnv>,
+    ready: &flume::Sender<Ready>,
+    stalled: &Arc<AtomicBool>,
+) -> ShardHooks {
+    let (poisoner, ready) = (handle.poisoner(), ready.clone());
+    let poison = Arc::new(move |reason: String| {
+        poisoner.poison(&reason);
+        let _ = ready.send(Err(Error::Unusable(reason)));
+    });
+    let (stall, stalled) = (Arc::clone(&poison), Arc::clone(stalled));
     ShardHooks {
         on_panic: Arc::new(move |shard, task, message| {
-            poison.poison(&format!(
+            poison(format!(
                 "bug: task {task:?} of shard {shard} panicked: {message}"
             ));
         }),
         on_stall: Arc::new(move |shard| {
-            stall.poison(&format!("shard {shard} has not turned for 10 s"));
+            stalled.store(true, Ordering::Relaxed);
+            stall(format!("shard {shard} has not turned for 10 s"));
         }),
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! **Invariants**
 //! - The address is a multiple of [`BLOCK_BYTES`]; the capacity is too.
-//! - Bytes below `len` are initialised; those between it and the capacity may not be, and nobody sees them.
+//! - Bytes before `len` are initialised; those behind it are never read.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -30,10 +30,22 @@ impl AlignedBuf {
     /// An empty buffer that can take `capacity` bytes (rounded up to whole blocks) without growing.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
+        Self::allocate(capacity, alloc)
+    }
+
+    /// A buffer of `len` zero bytes.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let mut buf = Self::allocate(len, alloc_zeroed);
+        buf.len = len;
+        buf
+    }
+
+    fn allocate(capacity: usize, allocate: unsafe fn(Layout) -> *mut u8) -> Self {
         let capacity = round_up(capacity.max(1));
         let layout = layout(capacity);
         // SAFETY: the layout has a non-zero size.
-        let raw = unsafe { alloc(layout) };
+        let raw = unsafe { allocate(layout) };
         let Some(ptr) = NonNull::new(raw) else {
             handle_alloc_error(layout)
         };
@@ -42,14 +54,6 @@ impl AlignedBuf {
             len: 0,
             capacity,
         }
-    }
-
-    /// A buffer of `len` zero bytes.
-    #[must_use]
-    pub fn zeroed(len: usize) -> Self {
-        let mut buf = Self::with_capacity(len);
-        buf.resize(len);
-        buf
     }
 
     /// A buffer holding a copy of `bytes`.
@@ -101,13 +105,12 @@ impl AlignedBuf {
     /// Sets the length, filling with zeros when it grows.
     pub fn resize(&mut self, len: usize) {
         if len > self.len {
-            self.reserve(len - self.len);
-            // SAFETY: `reserve` made room for `self.len..len`.
-            unsafe { std::ptr::write_bytes(self.ptr.as_ptr().add(self.len), 0, len - self.len) };
-            self.len = len;
-        } else {
-            self.len = len;
+            let more = len - self.len;
+            self.reserve(more);
+            // SAFETY: `reserve` made room for `more` bytes behind `len`.
+            unsafe { self.ptr.as_ptr().add(self.len).write_bytes(0, more) };
         }
+        self.len = len;
     }
 
     /// Replaces the content by up to `len` bytes of `file` at `offset`, fewer at its end. Blocks.
@@ -161,7 +164,7 @@ fn layout(capacity: usize) -> Layout {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `with_capacity` with this very layout.
+        // SAFETY: allocated in `allocate` with this very layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout(self.capacity)) }
     }
 }
@@ -169,7 +172,7 @@ impl Drop for AlignedBuf {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len <= capacity`, and everything below `len` is initialised.
+        // SAFETY: `len <= capacity`, the first `len` bytes are initialised.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }

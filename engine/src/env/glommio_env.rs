@@ -12,18 +12,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File as StdFile;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use glommio::io::{DmaFile, OpenOptions, PollableFd};
 use glommio::timer::Timer;
-use glommio::{GlommioError, LocalExecutorBuilder, Placement, PoolPlacement};
+use glommio::{
+    GlommioError, Latency, LocalExecutorBuilder, Placement, PoolPlacement, Shares, TaskQueueHandle,
+};
 
 use super::commit_thread::CommitQueue;
 use super::linked_ring::LinkedRing;
@@ -37,6 +38,10 @@ const IO_MEMORY_BYTES: usize = 512 * 1024;
 
 /// Below 1 ms the executor can park while work is runnable; far above it, timers and wakes are late.
 const PREEMPT_TIMER: Duration = Duration::from_millis(1);
+
+/// How long an executor without work looks for more before it sleeps: a sleep and the wake from it
+/// cost both sides system calls, and most waits of a busy shard are shorter than this.
+const SPIN_BEFORE_PARK: Duration = Duration::from_micros(50);
 
 /// One transfer of a long read or write: bounds the memory an operation holds.
 const TRANSFER_BYTES: usize = 1024 * 1024;
@@ -59,6 +64,7 @@ struct Inner<B: Bucket> {
     hooks: ShardHooks,
     offload: SideThreads,
     tasks: Rc<Cell<usize>>,
+    urgent: TaskQueueHandle,
 }
 
 impl<B: Bucket> Clone for GlommioEnv<B> {
@@ -70,6 +76,23 @@ impl<B: Bucket> Clone for GlommioEnv<B> {
 }
 
 impl<B: Bucket> GlommioEnv<B> {
+    /// `future` as a counted task whose panic reaches the hook.
+    fn guarded(
+        &self,
+        name: &'static str,
+        future: impl Future<Output = ()> + 'static,
+    ) -> impl Future<Output = ()> + 'static {
+        let hooks = self.inner.hooks.clone();
+        let shard = self.inner.shard;
+        let running = TaskCount::enter(&self.inner.tasks);
+        async move {
+            let _running = running;
+            if let Err(message) = CatchUnwind::new(future).await {
+                hooks.panicked(shard, name, message);
+            }
+        }
+    }
+
     /// The shard this environment belongs to.
     #[must_use]
     pub fn shard(&self) -> usize {
@@ -117,16 +140,19 @@ impl<B: Bucket> Env for GlommioEnv<B> {
     }
 
     fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
-        let hooks = self.inner.hooks.clone();
-        let shard = self.inner.shard;
-        let running = TaskCount::enter(&self.inner.tasks);
-        glommio::spawn_local(async move {
-            let _running = running;
-            if let Err(message) = CatchUnwind::new(future).await {
-                hooks.panicked(shard, name, message);
+        glommio::spawn_local(self.guarded(name, future)).detach();
+    }
+
+    fn spawn_urgent(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
+        let task = self.guarded(name, future);
+        match glommio::spawn_local_into(task, self.inner.urgent) {
+            Ok(task) => drop(task.detach()),
+            // The queue lives as long as the executor: not seen.
+            Err(error) => {
+                let reason = format!("could not be started: {error}");
+                self.inner.hooks.panicked(self.inner.shard, name, reason);
             }
-        })
-        .detach();
+        }
     }
 
     fn random_u64(&self) -> u64 {
@@ -169,6 +195,7 @@ impl ShardExecutor {
         LocalExecutorBuilder::new(placement)
             .io_memory(IO_MEMORY_BYTES)
             .preempt_timer(PREEMPT_TIMER)
+            .spin_before_park(SPIN_BEFORE_PARK)
             .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
             .make()
             .map(Self)
@@ -191,11 +218,6 @@ impl ShardExecutor {
             let heartbeat = Arc::clone(&seed.heartbeat);
             let life = Arc::clone(&heartbeat);
             glommio::spawn_local(async move {
-                poll_fn(|cx| {
-                    heartbeat.register(cx.waker());
-                    Poll::Ready(())
-                })
-                .await;
                 loop {
                     heartbeat.tick();
                     Timer::new(HEARTBEAT).await;
@@ -244,6 +266,13 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
             hooks: seed.hooks,
             offload: seed.offload,
             tasks: Rc::default(),
+            // A wake of a task of this queue interrupts the others. Its latency is that of the
+            // preempt timer: a shorter one would shorten the timer, see there.
+            urgent: glommio::executor().create_task_queue(
+                Shares::default(),
+                Latency::Matters(PREEMPT_TIMER),
+                "urgent",
+            ),
         }),
     })
 }

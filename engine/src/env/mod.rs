@@ -1,6 +1,6 @@
 //! Env: the seams through which the engine meets time, disk, bucket, tasks and chance.
 //!
-//! Production is `prod` (glommio) with `bucket::folder`; the simulator in `tests/` implements the
+//! Production is `GlommioEnv` with `bucket::folder`; the simulator in `tests/` implements the
 //! same traits with virtual time and faults. Everything above is generic over [`Env`], statically
 //! dispatched and `!Send`.
 //!
@@ -26,6 +26,7 @@ mod glommio_env;
 pub(crate) mod host;
 mod linked_ring;
 mod lock;
+mod nudge;
 mod preflight;
 mod shards;
 mod side_threads;
@@ -64,6 +65,11 @@ pub trait Env: Clone + 'static {
     /// Starts a detached task on this shard. A panic inside it must reach the shard's panic hook
     /// (callers wrap with `catch_unwind`), never the executor.
     fn spawn(&self, name: &'static str, future: impl Future<Output = ()> + 'static);
+    /// [`Env::spawn`] for a short task that is to notice what it waits for at once, ahead of the
+    /// others: a busy shard interrupts them for it.
+    fn spawn_urgent(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
+        self.spawn(name, future);
+    }
     /// A random number: ids of temporary files and jitter, never anything persistent.
     fn random_u64(&self) -> u64;
     /// Gives other tasks a turn if this one has run for its slice (simulator: a seeded preemption point).

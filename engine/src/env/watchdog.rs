@@ -1,8 +1,9 @@
-//! Watchdog: wakes a shard that sleeps through its work, and reports one that has stopped turning.
+//! Watchdog: nudges a shard that sleeps through its work, and reports one that has stopped turning.
 //!
 //! On a busy machine the executor can be preempted between arming its timer and looking at its
-//! queues; it then parks although tasks are runnable, and nothing of its own wakes it again. A wake
-//! from outside does, so a silent shard is woken at every round long before it counts as stalled.
+//! queues; it then parks although tasks are runnable, even before its first task has run, and nothing
+//! of its own wakes it again. A silent shard is therefore nudged at every round, long before it counts
+//! as stalled.
 //!
 //! **Invariants**
 //! - It only reports, once per shard and stall; it never ends the process.
@@ -12,11 +13,11 @@
 //! **Not here**: what a stall means (the caller poisons the shard).
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 
+use super::nudge::NudgeTarget;
 use super::shards::ShardHooks;
 
 /// A shard's sign of life.
@@ -24,8 +25,7 @@ use super::shards::ShardHooks;
 pub(crate) struct Heartbeat {
     beats: AtomicU64,
     ended: AtomicBool,
-    /// Wakes the heartbeat's task, and with it the executor.
-    waker: Mutex<Option<Waker>>,
+    thread: NudgeTarget,
 }
 
 impl Heartbeat {
@@ -34,34 +34,23 @@ impl Heartbeat {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Leaves the way to wake the shard. Called on the shard.
-    pub(crate) fn register(&self, waker: &Waker) {
-        *self.lock() = Some(waker.clone());
+    /// The calling thread is the shard's. Called before the executor runs.
+    pub(crate) fn begin(&self) {
+        self.thread.enter();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn poke(&self) {
-        if let Some(waker) = &*self.lock() {
-            waker.wake_by_ref();
-        }
-    }
-
-    /// The shard is over; silence is no stall. Called on the shard: its waker is dropped there.
+    /// The shard is over; silence is no stall.
     pub(crate) fn end(&self) {
-        *self.lock() = None;
         self.ended.store(true, Ordering::Relaxed);
     }
 }
 
 /// Least rounds per stall limit: the limit is met within a tenth.
 const ROUNDS_MIN: u32 = 10;
-/// Longest round: a shard that sleeps through its work is woken within about two.
+/// Longest round: a shard that sleeps through its work is nudged within about two.
 const ROUND_MAX: Duration = Duration::from_millis(50);
-/// Rounds of silence after which a shard is woken; a healthy one beats more often.
-const POKE_AFTER: u32 = 2;
+/// Rounds of silence after which a shard is nudged; a healthy one beats more often.
+const NUDGE_AFTER: u32 = 2;
 
 /// Watches `heartbeats` (one per shard, by index) and calls [`ShardHooks::on_stall`] for a shard
 /// without a beat for `limit`.
@@ -91,8 +80,8 @@ pub(crate) fn start(
                     continue;
                 }
                 *silent = silent.saturating_add(1);
-                if *silent >= POKE_AFTER {
-                    heartbeat.poke();
+                if *silent >= NUDGE_AFTER {
+                    heartbeat.thread.nudge();
                 }
                 if *silent == rounds {
                     hooks.stalled(shard);
@@ -108,4 +97,37 @@ pub(crate) fn start(
         .stack_size(128 * 1024)
         .spawn(watch)
         .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn start_with_a_shard_that_waits_in_the_kernel_nudges_it_and_reports_the_stall_once() {
+        let heartbeat = Arc::new(Heartbeat::default());
+        let stalls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&stalls);
+        let hooks = ShardHooks {
+            on_panic: Arc::new(|_, _, _| {}),
+            on_stall: Arc::new(move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }),
+        };
+        let shard = Arc::clone(&heartbeat);
+        let waiter = std::thread::spawn(move || {
+            shard.begin();
+            // Far more nudges than the rounds of a stall.
+            for _ in 0..30 {
+                // SAFETY: waits on no descriptors, without a limit.
+                unsafe { libc::poll(std::ptr::null_mut(), 0, -1) };
+            }
+            shard.end();
+        });
+        start(vec![heartbeat], Duration::from_millis(20), hooks).expect("a thread");
+        waiter.join().expect("nudged out of every wait");
+        assert_eq!(stalls.load(Ordering::Relaxed), 1);
+    }
 }

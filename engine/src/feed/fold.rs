@@ -252,10 +252,12 @@ impl Feed {
                 seal.number, self.next_commit
             ));
         }
+        let epoch = self.epoch;
         let stream = self.find(id)?;
         if stream.is_sealed() {
             return misfit(format!("stream {id} sealed twice"));
         }
+        stream.epoch = epoch;
         stream.seal = Some(Box::new(seal.clone()));
         if seal.kind == CommitKind::Discarded {
             stream.packs.clear();

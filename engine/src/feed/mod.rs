@@ -61,7 +61,7 @@ pub struct Totals {
 pub struct Stream {
     /// Its id.
     pub id: StreamId,
-    /// Epoch it was opened under.
+    /// Epoch it was opened under; once sealed, the one it was sealed under.
     pub epoch: Epoch,
     /// Its first sequence.
     pub first: u64,

@@ -33,8 +33,8 @@ use std::time::Duration;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::limits::EngineConfig;
-use crate::shard::{LogService, race};
-use crate::sync::Event;
+use crate::shard::LogService;
+use crate::sync::{Event, race};
 use crate::wal::space::Shortage;
 use orphans::Orphans;
 use packer::Packer;
@@ -152,11 +152,11 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
                     packer.release_space().await;
                 }
                 service.lane.set_trouble(Some(error.to_string()));
-                if !service.is_stopping() {
-                    let jitter = service.env.random_u64() % 1000;
-                    let part = pause.mul_f64(0.5 + jitter as f64 / 2000.0);
-                    service.env.sleep(part).await;
-                }
+                let jitter = service.env.random_u64() % 1000;
+                let part = pause.mul_f64(0.5 + jitter as f64 / 2000.0);
+                let press = &service.lane.press;
+                let stopping = press.until(|| service.is_stopping().then_some(()));
+                race(stopping, service.env.sleep(part)).await;
                 pause = (pause * 2).min(RETRY.1);
             }
         }

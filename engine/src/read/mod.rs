@@ -28,7 +28,8 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::ids::{CommitNumber, FeedId, StreamId};
 use crate::limits::READ_BYTES_DEFAULT;
-use crate::shard::{LogService, race};
+use crate::shard::LogService;
+use crate::sync::race;
 
 /// Where a read begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -34,7 +34,7 @@ use crate::lane::LaneState;
 use crate::limits::EngineConfig;
 use crate::read::ReadCache;
 use crate::recovery::{LogPlace, Report, recover};
-use crate::sync::Event;
+use crate::sync::{Event, race};
 use crate::wal::Wal;
 use crate::wal::log::{Room, RoomClass};
 
@@ -281,19 +281,4 @@ impl<E: Env> LogService<E> {
             .retire_below(self.wal.geometry().segment_of(retain_from));
         taken
     }
-}
-
-/// Waits for whichever comes first.
-pub(crate) async fn race(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
-    let mut a = std::pin::pin!(a);
-    let mut b = std::pin::pin!(b);
-    std::future::poll_fn(|cx| {
-        let done = a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready();
-        if done {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
-    })
-    .await;
 }

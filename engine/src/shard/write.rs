@@ -17,7 +17,7 @@ use crate::append::{AppendResult, Decision, Lease, judge};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::feed::{Feed, FeedOptions};
+use crate::feed::{Feed, FeedOptions, Misfit};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::{COMMIT_MESSAGE_BYTES_MAX, FEED_NAME_BYTES_MAX};
 use crate::sync::Permit;
@@ -209,7 +209,7 @@ impl<E: Env> LogService<E> {
                     let (stream, epoch) = self.next_stream(id)?;
                     self.change(id, stream, &Change::StreamOpened { epoch });
                 }
-                Ok((self.write_batch(id, batch)?, id))
+                Ok((self.write_batch(id, &batch)?, id))
             }
         }
     }
@@ -241,7 +241,7 @@ impl<E: Env> LogService<E> {
     }
 
     /// Stamps and logs an accepted batch.
-    fn write_batch(&self, id: FeedId, batch: Batch) -> Result<AppendResult> {
+    fn write_batch(&self, id: FeedId, batch: &Batch) -> Result<AppendResult> {
         let (stream, stamp) = {
             let feeds = self.feeds.borrow();
             let feed = feeds.get(id).ok_or(Error::Closed)?;
@@ -251,20 +251,25 @@ impl<E: Env> LogService<E> {
                 .ok_or(Error::Closed)?;
             (stream, self.stamp(feed))
         };
-        let mut frame = batch.into_bytes();
-        sealog_frame::stamp(&mut frame, &stamp);
-        let view = FrameView::trusted(&frame).map_err(|e| Error::Batch(e.to_string()))?;
-        let at = self.wal.append_batch(id, stream, &frame);
-        let folded = self.feeds.borrow_mut().apply_batch(id, stream, &view, at);
-        if let Err(misfit) = folded {
+        let fold = |frame: &[u8], at| {
+            let view = FrameView::trusted(frame).map_err(|e| Misfit(e.to_string()))?;
+            let mut feeds = self.feeds.borrow_mut();
+            feeds.apply_batch(id, stream, &view, at)?;
+            Ok(AppendResult {
+                first: view.base_sequence(),
+                last: view.last_sequence(),
+                record_count: view.record_count() as u64,
+                duplicate: false,
+                producer_sequence: view.producer().map(|producer| producer.sequence),
+            })
+        };
+        let folded = self
+            .wal
+            .append_stamped((id, stream), batch.as_bytes(), &stamp, fold);
+        folded.map_err(|misfit: Misfit| {
+            // A bug: what was just decided does not fit the state it was decided on.
             self.wal.poison(&misfit.to_string());
-        }
-        Ok(AppendResult {
-            first: view.base_sequence(),
-            last: view.last_sequence(),
-            record_count: view.record_count() as u64,
-            duplicate: false,
-            producer_sequence: view.producer().map(|producer| producer.sequence),
+            self.wal.poisoned().unwrap_or(Error::Closed)
         })
     }
 

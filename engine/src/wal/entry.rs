@@ -159,12 +159,13 @@ pub fn change_bytes(change: &Change) -> usize {
 }
 
 fn put_header(buf: &mut AlignedBuf, kind: u16, feed: FeedId, stream: StreamId, len: usize) {
-    let mut w = Writer::new();
-    w.u32(u32::try_from(len).expect("entry below 4 GiB"))
-        .u16(kind)
-        .u16(0);
-    w.u64(feed.0).u64(stream.0);
-    buf.extend_from_slice(&w.0);
+    let len = u32::try_from(len).expect("entry below 4 GiB");
+    let mut header = [0; ENTRY_HEADER_BYTES];
+    header[..4].copy_from_slice(&len.to_le_bytes());
+    header[4..6].copy_from_slice(&kind.to_le_bytes());
+    header[8..16].copy_from_slice(&feed.0.to_le_bytes());
+    header[16..].copy_from_slice(&stream.0.to_le_bytes());
+    buf.extend_from_slice(&header);
 }
 
 fn pad8(buf: &mut AlignedBuf) {

@@ -221,8 +221,14 @@ pub struct GroupSeal {
 /// # Panics
 /// When `buf` is shorter than a header or `durable_end` lies beyond the group: bugs of the log.
 pub fn seal_group(buf: &mut AlignedBuf, seal: &GroupSeal) -> GroupHeader {
+    let entries_crc = crc32c::crc32c(&buf[GROUP_HEADER_BYTES..]);
+    seal_summed(buf, seal, entries_crc)
+}
+
+/// [`seal_group`] where the checksum of the entries is known already.
+pub(crate) fn seal_summed(buf: &mut AlignedBuf, seal: &GroupSeal, entries_crc: u32) -> GroupHeader {
     assert!(seal.durable_end <= seal.offset, "WAL-4");
-    let body_bytes = buf.len() - GROUP_HEADER_BYTES;
+    let entries_end = buf.len();
     buf.pad_to_block();
     let small = |n: usize| u32::try_from(n).expect("group below 4 GiB");
     let header = GroupHeader {
@@ -231,9 +237,9 @@ pub fn seal_group(buf: &mut AlignedBuf, seal: &GroupSeal) -> GroupHeader {
         incarnation: seal.incarnation,
         offset: seal.offset,
         group_bytes: small(buf.len()),
-        body_bytes: small(body_bytes),
+        body_bytes: small(entries_end - GROUP_HEADER_BYTES),
         entries: seal.entries,
-        body_crc: crc32c::crc32c(&buf[GROUP_HEADER_BYTES..]),
+        body_crc: crc32c::crc32c_append(entries_crc, &buf[entries_end..]),
         predecessor: seal.predecessor,
         durable_end: seal.durable_end,
     };

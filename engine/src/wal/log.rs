@@ -15,15 +15,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sealog_frame::Stamp;
+
 use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
 use crate::error::{Error, Result};
 use crate::frontier::Frontiers;
 use crate::ids::{FeedId, LogId, StreamId};
 use crate::limits::{PIPELINE_BYTES_MIN, WalConfig};
-use crate::sync::Event;
+use crate::sync::{Event, race};
 use crate::wal::entry::{self, Change};
 use crate::wal::group::{
-    FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader, GroupSeal, seal_group,
+    FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader, GroupSeal, seal_summed,
 };
 use crate::wal::reader::GroupCache;
 use crate::wal::segment::Geometry;
@@ -101,6 +103,8 @@ type Completion = Box<dyn FnOnce(Result<()>)>;
 
 struct OpenGroup {
     buf: AlignedBuf,
+    /// Checksum of the entries, taken while each is in the processor's cache.
+    crc: u32,
     offset: u64,
     entries: u32,
     number: u64,
@@ -141,6 +145,8 @@ struct Inner<E: Env> {
     cache: RefCell<GroupCache>,
     work: Event,
     progress: Event,
+    /// Notified when the log is poisoned or closed.
+    ended: Event,
     activity: Cell<u64>,
 }
 
@@ -198,12 +204,13 @@ impl<E: Env> Wal<E> {
             cache,
             work: Event::new(),
             progress,
+            ended: Event::new(),
             activity: Cell::new(0),
             params,
         }));
         space.want(geometry.segment_of(wal.0.params.end) + 1);
         env.spawn("wal space", space.run());
-        env.spawn("wal flush", wal.clone().flush());
+        env.spawn_urgent("wal flush", wal.clone().flush());
         env.spawn("wal idle", wal.clone().mark_idle());
         wal
     }
@@ -253,6 +260,26 @@ impl<E: Env> Wal<E> {
         })
     }
 
+    /// Puts a copy of a client's frame into the open group and stamps the copy; `fold` sees it there.
+    /// `fold` must not call the log.
+    pub(crate) fn append_stamped<T>(
+        &self,
+        (feed, stream): (FeedId, StreamId),
+        frame: &[u8],
+        stamp: &Stamp,
+        fold: impl FnOnce(&[u8], Position) -> T,
+    ) -> T {
+        self.put_then(
+            entry::entry_bytes(frame.len()),
+            |buf| {
+                let start = buf.len() + entry::ENTRY_HEADER_BYTES;
+                entry::put_batch(buf, feed, stream, frame);
+                sealog_frame::stamp(&mut buf[start..start + frame.len()], stamp);
+            },
+            |entry, at| fold(&entry[entry::ENTRY_HEADER_BYTES..][..frame.len()], at),
+        )
+    }
+
     /// Puts a change of state into the open group.
     pub fn append_change(&self, feed: FeedId, stream: StreamId, change: &Change) -> Position {
         self.put(entry::change_bytes(change), |buf| {
@@ -261,21 +288,33 @@ impl<E: Env> Wal<E> {
     }
 
     fn put(&self, bytes: usize, write: impl FnOnce(&mut AlignedBuf)) -> Position {
+        self.put_then(bytes, write, |_, at| at)
+    }
+
+    fn put_then<T>(
+        &self,
+        bytes: usize,
+        write: impl FnOnce(&mut AlignedBuf),
+        then: impl FnOnce(&[u8], Position) -> T,
+    ) -> T {
         let inner = &*self.0;
         let mut state = inner.state.borrow_mut();
         state.make_open(inner, bytes);
         let open = state.open.as_mut().expect("just made");
+        let before = open.buf.len();
         write(&mut open.buf);
+        open.crc = crc32c::crc32c_append(open.crc, &open.buf[before..]);
         open.entries += 1;
         let position = Position {
             offset: open.offset,
             index: open.entries - 1,
             group: open.number,
         };
+        let result = then(&open.buf[before..], position);
         inner.activity.set(inner.activity.get() + 1);
         drop(state);
         inner.work.notify();
-        position
+        result
     }
 
     /// Runs `then` once group `group` is durable, or the log is poisoned. In log order: WAL-11.
@@ -384,6 +423,7 @@ impl<E: Env> Wal<E> {
         }
         self.0.space.close();
         self.0.work.notify();
+        self.0.ended.notify();
         self.0.progress.notify();
     }
 
@@ -425,6 +465,7 @@ impl<E: Env> Wal<E> {
         self.0.state.borrow_mut().closed = true;
         self.0.space.close();
         self.0.work.notify();
+        self.0.ended.notify();
         Ok(())
     }
 
@@ -444,7 +485,8 @@ impl<E: Env> Wal<E> {
     async fn mark_idle(self) {
         let mut seen = 0;
         loop {
-            self.0.env.sleep(IDLE).await;
+            let ended = self.0.ended.until(|| self.poisoned().map(drop));
+            race(ended, self.0.env.sleep(IDLE)).await;
             if self.poisoned().is_some() {
                 return;
             }
@@ -468,7 +510,7 @@ impl<E: Env> Wal<E> {
             };
             let (buf, number, position) = self.submit(group);
             let wal = self.clone();
-            self.0.env.spawn("wal commit", async move {
+            self.0.env.spawn_urgent("wal commit", async move {
                 #[cfg(sealog_bugs)]
                 if crate::bugs::active("ack_before_sync") {
                     let _ = file.file.write_at(buf.clone(), position).await;
@@ -512,6 +554,7 @@ impl<E: Env> Wal<E> {
         let mut state = self.0.state.borrow_mut();
         let OpenGroup {
             mut buf,
+            crc,
             offset,
             entries,
             number,
@@ -526,7 +569,7 @@ impl<E: Env> Wal<E> {
             predecessor: state.predecessor,
             durable_end: state.frontiers.durable().0,
         };
-        let header = seal_group(&mut buf, &seal);
+        let header = seal_summed(&mut buf, &seal, crc);
         state.frontiers.write(header.end());
         state.predecessor = header.crc();
         state.last_is_marker = flags & FLAG_MARKER != 0;
@@ -626,6 +669,7 @@ impl State {
         buf.reserve(bytes);
         self.open = Some(OpenGroup {
             buf,
+            crc: 0,
             offset,
             entries: 0,
             number: self.next_group,

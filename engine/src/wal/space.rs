@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::env::{AlignedBuf, BLOCK_BYTES, Disk, Env, File};
 use crate::error::Error;
 use crate::ids::LogId;
-use crate::sync::Event;
+use crate::sync::{Event, race};
 use crate::wal::segment::SegmentHeader;
 
 /// Fresh segments are zero-filled in writes of this size.
@@ -210,7 +210,10 @@ impl<E: Env> Space<E> {
             self.state.borrow_mut().failing = failing;
             self.changed.notify();
             if pause {
-                self.env.sleep(RETRY).await;
+                let closed = self
+                    .changed
+                    .until(|| self.state.borrow().closed.then_some(()));
+                race(closed, self.env.sleep(RETRY)).await;
             }
         }
     }

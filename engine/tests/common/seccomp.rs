@@ -107,12 +107,14 @@ pub fn forbid_direct_io() {
     install(&mut filter, libc::SECCOMP_FILTER_FLAG_TSYNC);
 }
 
-/// From now on every `fdatasync` of a thread that starts later, or of this one, asks `judge` first:
-/// an errno to fail with, or `None` to go on.
-pub fn watch_fdatasync(mut judge: impl FnMut() -> Option<i32> + Send + 'static) {
+/// From now on every `fdatasync`, and every write that syncs (`pwritev2`), of a thread that starts
+/// later, or of this one, asks `judge` first: an errno to fail with, or `None` to go on.
+pub fn watch_syncs(mut judge: impl FnMut() -> Option<i32> + Send + 'static) {
     let mut filter = vec![
         load(SYSCALL_AT),
         skip_unless_equal(number(libc::SYS_fdatasync), 1),
+        answer(SECCOMP_RET_USER_NOTIF),
+        skip_unless_equal(number(libc::SYS_pwritev2), 1),
         answer(SECCOMP_RET_USER_NOTIF),
         answer(SECCOMP_RET_ALLOW),
     ];
