@@ -52,7 +52,7 @@ pub(super) struct Closer<E: Env> {
 
 impl<E: Env> Closer<E> {
     /// Starts the task.
-    pub fn start(service: &Rc<LogService<E>>) -> Self {
+    pub(super) fn start(service: &Rc<LogService<E>>) -> Self {
         let state = Rc::new(RefCell::new(State {
             waiting: VecDeque::new(),
             working: false,
@@ -75,12 +75,12 @@ impl<E: Env> Closer<E> {
     }
 
     /// One past the last sequence of `key` in packs that are handed over, if there are any.
-    pub fn end(&self, key: Key) -> Option<u64> {
+    pub(super) fn end(&self, key: Key) -> Option<u64> {
         self.state.borrow().ends.get(&key).copied()
     }
 
     /// Hands a pack over, once there is room for it.
-    pub async fn hand(&self, pack: Closing<E>) -> Result<()> {
+    pub(super) async fn hand(&self, pack: Closing<E>) -> Result<()> {
         let ready = |state: &State<E>| state.waiting.len() < WAITING_MAX;
         self.until(ready).await?;
         let mut state = self.state.borrow_mut();
@@ -92,13 +92,13 @@ impl<E: Env> Closer<E> {
     }
 
     /// Waits until all packs are staged.
-    pub async fn settle(&self) -> Result<()> {
+    pub(super) async fn settle(&self) -> Result<()> {
         self.until(|state| state.waiting.is_empty() && !state.working)
             .await
     }
 
     /// Drops what waits, and waits for what is at work.
-    pub async fn clear(&self) {
+    pub(super) async fn clear(&self) {
         self.state.borrow_mut().waiting.clear();
         self.moved
             .until(|| (!self.state.borrow().working).then_some(()))

@@ -62,7 +62,7 @@ pub(super) struct Orphans {
 
 impl Orphans {
     /// A walk is due.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             walk: Some(Walk::Shared(String::new())),
             suspects: VecDeque::new(),
@@ -71,7 +71,7 @@ impl Orphans {
 
     /// Goes on with the walk, if one is due, and removes what has been found long enough ago.
     /// What cannot be read is left for another walk, or for `verify` to complain about.
-    pub async fn step<E: Env>(&mut self, service: &Rc<LogService<E>>) {
+    pub(super) async fn step<E: Env>(&mut self, service: &Rc<LogService<E>>) {
         if service.config.bucket_dir.is_some() {
             return;
         }

@@ -45,7 +45,7 @@ impl SpareParts {
     }
 
     /// Gives all of it back.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.take();
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Packs<E: Env> {
 
 impl<E: Env> Packs<E> {
     /// None in the making yet.
-    pub fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
+    pub(super) fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
         let lane_bytes = service.lane.lane_bytes;
         Self {
             service: service.clone(),
@@ -60,25 +60,25 @@ impl<E: Env> Packs<E> {
     }
 
     /// Drops all packs in the making.
-    pub async fn forget(&mut self) {
+    pub(super) async fn forget(&mut self) {
         self.open.clear();
         self.closer.clear().await;
         self.spare.clear();
     }
 
     /// Waits until every pack that was cut is staged.
-    pub async fn settle(&mut self) -> Result<()> {
+    pub(super) async fn settle(&mut self) -> Result<()> {
         self.spare.clear();
         self.closer.settle().await
     }
 
     /// Whether `key` has a pack in the making.
-    pub fn is_open(&self, key: Key) -> bool {
+    pub(super) fn is_open(&self, key: Key) -> bool {
         self.open.contains_key(&key)
     }
 
     /// Deals a region out: hot streams to packs of their own, all others to shared packs.
-    pub async fn deal(&mut self, region: Region) -> Result<()> {
+    pub(super) async fn deal(&mut self, region: Region) -> Result<()> {
         let Region { frames, held } = region;
         let mut sections = Vec::new();
         for (key, frames) in frames {
@@ -123,7 +123,7 @@ impl<E: Env> Packs<E> {
     }
 
     /// Packs `key`'s batches from where its packs end up to sequence `end`, straight from the log.
-    pub async fn drain(&mut self, key: Key, end: u64) -> Result<()> {
+    pub(super) async fn drain(&mut self, key: Key, end: u64) -> Result<()> {
         let mut reader = Intake::reader(&self.service, self.region_bytes);
         let mut at = None;
         while let Some(built) = self.built_end(key)
@@ -272,7 +272,7 @@ impl<E: Env> Packs<E> {
     }
 
     /// Ends the pack of `key`, if one is open; it is staged once it is durable.
-    pub async fn cut(&mut self, key: Key) -> Result<()> {
+    pub(super) async fn cut(&mut self, key: Key) -> Result<()> {
         let Some(pack) = self.open.remove(&key) else {
             return Ok(());
         };
@@ -307,7 +307,7 @@ impl<E: Env> Packs<E> {
     }
 
     /// Packs everything of the `quiet` streams between two log offsets into shared packs.
-    pub async fn share(&mut self, quiet: &[Key], from: u64, bound: u64) -> Result<()> {
+    pub(super) async fn share(&mut self, quiet: &[Key], from: u64, bound: u64) -> Result<()> {
         let mut gathered: BTreeMap<Key, Vec<FrameRef>> =
             quiet.iter().map(|key| (*key, Vec::new())).collect();
         let mut reader = Intake::reader(&self.service, self.region_bytes);

@@ -32,11 +32,11 @@ pub(super) struct FrameRef {
 }
 
 impl FrameRef {
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         self.group.bytes().get(self.range.clone()).unwrap_or(&[])
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.range.len()
     }
 }
@@ -60,7 +60,7 @@ pub(super) struct Intake<E: Env> {
 
 impl<E: Env> Intake<E> {
     /// An intake that begins where the log is needed from.
-    pub fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
+    pub(super) fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
         Self {
             service: service.clone(),
             reader: Self::reader(service, region_bytes),
@@ -70,20 +70,20 @@ impl<E: Env> Intake<E> {
     }
 
     /// A reader for whole regions: a full group in one read, the memory of two regions used again.
-    pub fn reader(service: &LogService<E>, region_bytes: usize) -> LogReader<E> {
+    pub(super) fn reader(service: &LogService<E>, region_bytes: usize) -> LogReader<E> {
         let chunk_bytes = service.config.wal.flush_bytes;
         let lent_max = 2 * region_bytes / chunk_bytes.max(1) + 2;
         LogReader::in_chunks(service.wal.clone(), chunk_bytes, lent_max)
     }
 
     /// Begins again where the log is needed from.
-    pub fn rewind(&mut self) {
+    pub(super) fn rewind(&mut self) {
         self.reader = Self::reader(&self.service, self.region_bytes);
         self.cursor = needed_from(&self.service);
     }
 
     /// The next region below log offset `target`; `None` when there is nothing more.
-    pub async fn next(&mut self, target: u64) -> Result<Option<Region>> {
+    pub(super) async fn next(&mut self, target: u64) -> Result<Option<Region>> {
         let mut region = Region::default();
         while region.held < self.region_bytes && self.cursor < target && !self.service.is_stopping()
         {
