@@ -12,15 +12,13 @@ mod formats;
 use formats::{FEED, commits, finish, frame, key_entries, key_index, manifests};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use sealog_engine::codec::Reader;
 use sealog_engine::commit::{Commit, Manifest, paths};
 use sealog_engine::ids::{LogId, Sequence, StreamId};
 use sealog_engine::pack::keys::block::{KeyBlock, peek_key_block_bytes};
 use sealog_engine::pack::keys::reader::{KeyIndex, KeyIndexFooter, check_key_index};
-use sealog_engine::pack::merkle::Merkle;
 use sealog_engine::pack::{
-    BlockHeader, BlockView, FingerprintChunk, PACK_FOOTER_BYTES, PackBuilder, PackFooter,
-    PackIndex, PackKind, PackOptions, PackVerifier,
+    BlockHeader, BlockView, PACK_FOOTER_BYTES, PackBuilder, PackFooter, PackIndex, PackKind,
+    PackOptions, PackVerifier,
 };
 use sealog_frame::Record;
 
@@ -62,10 +60,7 @@ fn walk_pack(bytes: &[u8]) {
                 let _ = view.frames().map_while(Result::ok).count();
                 let _ = view.frames_from(row.end()).map_while(Result::ok).count();
             }
-            let records = row.first_record()..row.first_record().saturating_add(row.records());
-            assert!(index.fingerprints(section, records).end <= len);
         }
-        let _ = index.fingerprint(section, Sequence(section.end.0.saturating_sub(1)));
         let _ = index.blocks_for_timestamp(section.feed, section.stream, u64::MAX);
         assert!(section.keys.end <= len);
     }
@@ -82,11 +77,9 @@ proptest! {
         let _ = KeyIndexFooter::decode(&bytes, len);
         let _ = BlockHeader::decode(&bytes);
         let _ = BlockView::parse(&bytes);
-        let _ = FingerprintChunk::parse(&bytes);
         let _ = peek_key_block_bytes(&bytes);
         let _ = KeyBlock::parse(&bytes);
         let _ = check_key_index(&bytes);
-        let _ = Merkle::decode(&mut Reader(&bytes));
         let mut verifier = PackVerifier::new();
         prop_assert!(verifier.push(&bytes).and_then(|()| verifier.finish().map(drop)).is_err());
     }

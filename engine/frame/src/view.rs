@@ -137,6 +137,16 @@ impl<'a> FrameView<'a> {
         })
     }
 
+    /// All of the frame but its record table and its data area: header and producer id, then the columns of a
+    /// SPARSE frame. Together with the records' [`RecordView::encoded`] this is every byte there is.
+    #[must_use]
+    pub fn around_records(&self) -> [&'a [u8]; 2] {
+        let head = FRAME_HEADER_BYTES + self.producer_id.len();
+        let columns = head + size_of_val(self.entries);
+        let data = self.bytes.len() - self.data.len();
+        [&self.bytes[..head], &self.bytes[columns..data]]
+    }
+
     /// The frame's bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &'a [u8] {

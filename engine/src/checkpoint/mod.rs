@@ -30,6 +30,8 @@ use crate::wal::segment::Geometry;
 /// Least space claimed ahead for the next checkpoint.
 const RESERVE_BYTES_MIN: u64 = 64 << 10;
 const RESERVE_FILE: &str = "reserve";
+/// What claims space for a pack of the log.
+const PACK_RESERVE_FILE: &str = "reserve.pack";
 /// Longest root or chunk file that is read back.
 const FILE_BYTES_MAX: u64 = 4 << 30;
 
@@ -175,6 +177,14 @@ impl<E: Env> Checkpoints<E> {
     /// Where replay after the newest root would start.
     pub(crate) fn replay_from(&self) -> u64 {
         self.kept.last().map_or(0, |root| root.replay_from)
+    }
+
+    /// Where replay after the older root would start; 0 while only one is kept.
+    pub(crate) fn older_replay_from(&self) -> u64 {
+        match self.kept.as_slice() {
+            [older, _] => older.replay_from,
+            _ => 0,
+        }
     }
 
     /// Whether both kept checkpoints are as good as the newest: another one would free nothing more.
@@ -339,7 +349,7 @@ impl<E: Env> Checkpoints<E> {
         if self.kept.len() < 2 {
             return;
         }
-        let mut needed = BTreeSet::from([RESERVE_FILE.to_owned()]);
+        let mut needed = BTreeSet::from([RESERVE_FILE, PACK_RESERVE_FILE].map(str::to_owned));
         for root in &self.kept {
             needed.insert(root_name(root.number));
             needed.extend(
@@ -353,6 +363,12 @@ impl<E: Env> Checkpoints<E> {
             let _ = self.env.disk().remove(&self.dir.join(name)).await;
         }
     }
+}
+
+/// The file that claims space for one pack of `log`. It lies with the log's checkpoints, so that it
+/// goes when the log does.
+pub(crate) fn pack_reserve(data_dir: &Path, log: LogId) -> PathBuf {
+    checkpoint_dir(data_dir, log).join(PACK_RESERVE_FILE)
 }
 
 /// The number in a root's file name.

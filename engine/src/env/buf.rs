@@ -5,7 +5,10 @@
 //! - Bytes before `len` are initialised; those behind it are never read.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fs::File;
+use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 /// Alignment of buffers, file offsets and write lengths: the physical block of every disk we target.
@@ -108,6 +111,40 @@ impl AlignedBuf {
             unsafe { self.ptr.as_ptr().add(self.len).write_bytes(0, more) };
         }
         self.len = len;
+    }
+
+    /// Replaces the content by up to `len` bytes of `file` at `offset`, fewer at its end. Blocks.
+    ///
+    /// # Errors
+    /// The system's own; the content is anything then.
+    pub(crate) fn read_from(&mut self, file: &File, offset: u64, len: usize) -> io::Result<()> {
+        self.clear();
+        self.reserve(len);
+        while self.len < len {
+            let at = i64::try_from(offset + self.len as u64)
+                .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+            // SAFETY: the memory from `len` to the capacity is ours alone, and at least as long as
+            // what is asked for; the call writes nowhere else.
+            let got = unsafe {
+                let to = self.ptr.as_ptr().add(self.len).cast();
+                libc::pread(file.as_raw_fd(), to, len - self.len, at)
+            };
+            match usize::try_from(got) {
+                Ok(0) => break,
+                Ok(got) => self.len += got,
+                Err(_) => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+            // Direct reads begin at whole blocks: only the end of the file leaves less.
+            if !self.len.is_multiple_of(BLOCK_BYTES) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets the content, keeps the memory.

@@ -115,6 +115,20 @@ pub trait File: Clone + 'static {
     fn write_at(&self, buf: Arc<AlignedBuf>, offset: u64) -> impl Future<Output = io::Result<()>>;
     /// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
     fn read_at(&self, offset: u64, len: usize) -> impl Future<Output = io::Result<Vec<u8>>>;
+    /// As [`File::read_at`], whole blocks, into memory that is used again.
+    fn read_into(
+        &self,
+        offset: u64,
+        len: usize,
+        mut buf: AlignedBuf,
+    ) -> impl Future<Output = io::Result<AlignedBuf>> {
+        async move {
+            let bytes = self.read_at(offset, len).await?;
+            buf.clear();
+            buf.extend_from_slice(&bytes);
+            Ok(buf)
+        }
+    }
     /// Makes every write that completed before this call durable. The only durability point.
     fn sync_data(&self) -> impl Future<Output = io::Result<()>>;
     /// One write and one sync as a unit: the way a group becomes durable. After an error the range

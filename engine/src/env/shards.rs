@@ -111,7 +111,7 @@ where
 {
     let cpus = cpus_for(options);
     let chores = SideThreads::start("sealog-chores", 1)?;
-    let offload = SideThreads::start("sealog-offload", 1)?;
+    let offload = SideThreads::start("sealog-offload", options.shards.max(1))?;
     let heartbeats: Vec<Arc<Heartbeat>> = (0..options.shards).map(|_| Arc::default()).collect();
     let (ready, made) = flume::unbounded::<io::Result<()>>();
     let mut waiting = WaitingShards {

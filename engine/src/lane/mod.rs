@@ -16,10 +16,14 @@
 //!
 //! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
 
+mod closer;
 pub(crate) mod keys;
+mod orphans;
 mod pack_writer;
 mod packer;
+mod packs;
 pub(crate) mod publish;
+mod region;
 mod sweep;
 
 use std::cell::{Cell, RefCell};
@@ -32,6 +36,7 @@ use crate::limits::EngineConfig;
 use crate::shard::LogService;
 use crate::sync::{Event, race};
 use crate::wal::space::Shortage;
+use orphans::Orphans;
 use packer::Packer;
 pub(crate) use packer::pack_holding;
 
@@ -47,6 +52,8 @@ pub struct LaneState {
     published: Event,
     trouble: RefCell<Option<String>>,
     running: Cell<usize>,
+    /// Something may have been left in the bucket that nobody names.
+    littered: Cell<bool>,
     ended: Event,
     /// Memory for packs in the making.
     pub(crate) lane_bytes: usize,
@@ -60,6 +67,7 @@ impl LaneState {
             published: Event::new(),
             trouble: RefCell::new(None),
             running: Cell::new(0),
+            littered: Cell::new(false),
             ended: Event::new(),
             lane_bytes: config.inflight_bytes_max,
         }
@@ -124,9 +132,10 @@ pub(crate) fn start<E: Env>(service: &Rc<LogService<E>>) {
 
 async fn run<E: Env>(service: &Rc<LogService<E>>) {
     let mut packer = Packer::new(service);
+    let mut orphans = Orphans::new();
     let mut pause = RETRY.0;
     while !service.is_stopping() {
-        match work(service, &mut packer).await {
+        match work(service, &mut packer, &mut orphans).await {
             Ok(true) => {
                 service.lane.set_trouble(None);
                 pause = RETRY.0;
@@ -137,7 +146,8 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
                 wait(service, LOOK).await;
             }
             Err(error) => {
-                packer.forget();
+                service.lane.littered.set(true);
+                packer.forget().await;
                 if matches!(error, Error::StorageFull { .. }) {
                     packer.release_space().await;
                 }
@@ -154,7 +164,11 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
 }
 
 /// One round of work; `false` when there was none.
-async fn work<E: Env>(service: &Rc<LogService<E>>, packer: &mut Packer<E>) -> Result<bool> {
+async fn work<E: Env>(
+    service: &Rc<LogService<E>>,
+    packer: &mut Packer<E>,
+    orphans: &mut Orphans,
+) -> Result<bool> {
     if publish::publish_next(service, packer).await? {
         return Ok(true);
     }
@@ -166,8 +180,12 @@ async fn work<E: Env>(service: &Rc<LogService<E>>, packer: &mut Packer<E>) -> Re
             return Ok(true);
         }
     }
-    // Also of a log that is always under pressure: deleted feeds must go some time.
-    sweep::sweep_one(service).await
+    // Also of a log that is always under pressure: what is deleted must go some time.
+    let swept = sweep::sweep_one(service).await?;
+    if !swept {
+        orphans.step(service).await;
+    }
+    Ok(swept)
 }
 
 async fn wait<E: Env>(service: &Rc<LogService<E>>, longest: Duration) {

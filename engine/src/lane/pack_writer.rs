@@ -6,6 +6,8 @@
 //!
 //! **Not here**: which frames go in, and when to cut (`packer`).
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::env::{AlignedBuf, Bucket, Env, Upload};
@@ -15,6 +17,39 @@ use crate::sync::both;
 
 type UploadOf<E> = <<E as Env>::Bucket as Bucket>::Upload;
 
+/// Memory of parts that were uploaded, for parts to come. Fresh memory costs as much as filling it.
+#[derive(Clone, Default)]
+pub(super) struct SpareParts(Rc<RefCell<Vec<AlignedBuf>>>);
+
+impl SpareParts {
+    /// Parts kept at most.
+    const MAX: usize = 8;
+
+    fn put(&self, part: Arc<AlignedBuf>) {
+        let mut spare = self.0.borrow_mut();
+        if spare.len() < Self::MAX
+            && let Some(part) = Arc::into_inner(part)
+        {
+            spare.push(part);
+        }
+    }
+
+    fn give_back(&self, parts: Vec<AlignedBuf>) {
+        let mut spare = self.0.borrow_mut();
+        spare.extend(parts);
+        spare.truncate(Self::MAX);
+    }
+
+    fn take(&self) -> Vec<AlignedBuf> {
+        std::mem::take(&mut self.0.borrow_mut())
+    }
+
+    /// Gives all of it back.
+    pub(super) fn clear(&self) {
+        self.take();
+    }
+}
+
 /// A pack in the making.
 pub(super) struct PackWriter<E: Env> {
     env: E,
@@ -22,19 +57,26 @@ pub(super) struct PackWriter<E: Env> {
     upload: UploadOf<E>,
     /// Parts that are ready and not uploaded yet.
     pending: Vec<AlignedBuf>,
+    spare: SpareParts,
     position: u64,
     buffered: usize,
 }
 
 impl<E: Env> PackWriter<E> {
     /// Begins a pack.
-    pub(super) async fn begin(env: &E, kind: PackKind, options: PackOptions) -> Result<Self> {
+    pub(super) async fn begin(
+        env: &E,
+        kind: PackKind,
+        options: PackOptions,
+        spare: SpareParts,
+    ) -> Result<Self> {
         let upload = env.bucket().upload().await?;
         Ok(Self {
             env: env.clone(),
             builder: Some(PackBuilder::new(kind, options)),
             upload,
             pending: Vec::new(),
+            spare,
             position: 0,
             buffered: 0,
         })
@@ -63,13 +105,18 @@ impl<E: Env> PackWriter<E> {
         let Some(mut builder) = self.builder.take() else {
             return Err(Error::Closed);
         };
+        let spare = self.spare.take();
         let build = self.env.offload(move || {
+            spare.into_iter().for_each(|part| builder.reuse(part));
             let done = job(&mut builder);
             let parts: Vec<AlignedBuf> = std::iter::from_fn(|| builder.drain()).collect();
-            (builder, parts, done)
+            let spare = builder.take_spare();
+            (builder, parts, spare, done)
         });
-        let send = send(&mut self.upload, std::mem::take(&mut self.pending));
-        let ((builder, parts, done), sent) = both(build, send).await;
+        let pending = std::mem::take(&mut self.pending);
+        let send = send(&mut self.upload, pending, &self.spare);
+        let ((builder, parts, spare, done), sent) = both(build, send).await;
+        self.spare.give_back(spare);
         sent?;
         done.map_err(|error| damaged(&error))?;
         self.position = builder.position();
@@ -88,19 +135,22 @@ impl<E: Env> PackWriter<E> {
             return Err(Error::Closed);
         };
         let finish = self.env.offload(move || builder.finish());
-        let send_pending = send(&mut self.upload, std::mem::take(&mut self.pending));
+        let pending = std::mem::take(&mut self.pending);
+        let send_pending = send(&mut self.upload, pending, &self.spare);
         let (finished, sent) = both(finish, send_pending).await;
         sent?;
         let (parts, summary) = finished.map_err(|error| damaged(&error))?;
-        send(&mut self.upload, parts).await?;
+        send(&mut self.upload, parts, &self.spare).await?;
         self.upload.finish(&path(&summary)).await?;
         Ok(summary)
     }
 }
 
-async fn send<U: Upload>(upload: &mut U, parts: Vec<AlignedBuf>) -> Result<()> {
+async fn send<U: Upload>(upload: &mut U, parts: Vec<AlignedBuf>, spare: &SpareParts) -> Result<()> {
     for part in parts {
-        upload.part(Arc::new(part)).await?;
+        let part = Arc::new(part);
+        upload.part(part.clone()).await?;
+        spare.put(part);
     }
     Ok(())
 }

@@ -111,6 +111,9 @@ async fn publish<E: Env>(
         return Ok(());
     }
     service.change(key.0, key.1, &Change::Published { digest });
+    if discarded {
+        service.lane.littered.set(true);
+    }
     service.settle().await?;
     service.lane.published().notify();
     Ok(())

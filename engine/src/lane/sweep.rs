@@ -3,7 +3,8 @@
 //! **Invariants**
 //! - Only objects below the deleted feed's own prefix go: a feed of the same name has another id.
 //!
-//! **Not here**: shared packs (they hold other feeds' records, too).
+//! **Not here**: shared packs (they hold other feeds' records, too), and single objects that nobody
+//! names (`orphans`).
 
 use std::rc::Rc;
 
@@ -38,6 +39,7 @@ pub(super) async fn sweep_one<E: Env>(service: &Rc<LogService<E>>) -> Result<boo
     }
     if objects.len() < BATCH {
         service.change(feed, StreamId(0), &Change::FeedCleaned);
+        service.lane.littered.set(true);
     }
     Ok(true)
 }

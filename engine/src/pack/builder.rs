@@ -3,12 +3,13 @@
 //! **Invariants**
 //! - PACK-3: sections rise by (feed, stream); a stream pack has exactly the section it is named for.
 //! - A frame is copied once, into the buffer that goes to the uploader.
-//! - Memory: a part and a block, the columns of the open section, a row per block and per section.
+//! - Memory: a part and a block, the key run of the open section, a row per block and per section.
 //!
 //! **Not here**: when to cut: the caller watches [`PackBuilder::position`] and [`PackBuilder::buffered_bytes`].
 
 use super::PackError;
 use super::block::{BLOCK_BYTES_MAX, BLOCK_BYTES_TARGET, BLOCK_HEADER_BYTES, BlockHeader, LIMITS};
+use super::digest::PackDigest;
 use super::fold::{FrameSpan, SectionFold};
 use super::keys::block::{KEY_BLOCK_BYTES_TARGET, KeyBlockBuilder};
 use super::layout::{self, align, invalid};
@@ -17,7 +18,6 @@ use super::table::{self, IndexEntry, PACK_FOOTER_BYTES, PackFooter, PackKind, Se
 use crate::env::AlignedBuf;
 use crate::ids::{Digest, FeedId, Sequence, StreamId};
 use sealog_frame::FrameView;
-use std::ops::Range;
 
 /// How a pack is laid out.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ impl Default for PackOptions {
 /// What a finished pack is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackSummary {
-    /// SHA-256 of the whole object: its name.
+    /// Its content's digest (`pack.md` §6): its name.
     pub digest: Digest,
     /// Length of the whole object.
     pub bytes: u64,
@@ -53,6 +53,7 @@ pub struct PackBuilder {
     kind: PackKind,
     options: PackOptions,
     out: PartWriter,
+    digest: PackDigest,
     index: Vec<IndexEntry>,
     sections: Vec<SectionSummary>,
     section: Option<Section>,
@@ -83,7 +84,10 @@ impl PackBuilder {
     pub fn new(kind: PackKind, options: PackOptions) -> Self {
         let block_bytes = options.block_bytes.min(BLOCK_BYTES_MAX);
         let mut out = PartWriter::new(options.part_bytes, block_bytes);
-        out.write(&table::encode_header(kind));
+        let mut digest = PackDigest::default();
+        let header = table::encode_header(kind);
+        out.write(&header);
+        digest.part(&header);
         Self {
             kind,
             options: PackOptions {
@@ -91,6 +95,7 @@ impl PackBuilder {
                 ..options
             },
             out,
+            digest,
             index: Vec::new(),
             sections: Vec::new(),
             section: None,
@@ -142,7 +147,8 @@ impl PackBuilder {
             return Err(invalid("keyed", view.base_sequence()).into());
         }
         let records_before = section.fold.span.map_or(0, |span| span.records);
-        let span = section.fold.frame(section.stream, &view)?;
+        let span = section.fold.frame(&view)?;
+        self.digest.frame(&view);
         let taken = section
             .block
             .as_ref()
@@ -171,7 +177,17 @@ impl PackBuilder {
         self.out.drain()
     }
 
-    /// Bytes of the object so far, without the columns that are still to come.
+    /// Takes memory of a part that was drained, for one to come.
+    pub fn reuse(&mut self, part: AlignedBuf) {
+        self.out.reuse(part);
+    }
+
+    /// Gives back what [`PackBuilder::reuse`] took and no part needed.
+    pub fn take_spare(&mut self) -> Vec<AlignedBuf> {
+        self.out.take_spare()
+    }
+
+    /// Bytes of the object so far, without the key run that is still to come.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.out.position()
@@ -201,10 +217,10 @@ impl PackBuilder {
         }
         let index_offset = self.out.position();
         let index = table::encode_index(&self.index);
-        self.out.write(&index);
+        self.write_part(&index);
         let table_offset = self.out.position();
         let rows = table::encode_table(&self.sections);
-        self.out.write(&rows);
+        self.write_part(&rows);
         let sum = |field: fn(&SectionSummary) -> u64| self.sections.iter().map(field).sum();
         let footer = PackFooter {
             kind: self.kind,
@@ -216,14 +232,13 @@ impl PackBuilder {
             index_crc: table::part_crc(&index)?,
             table_crc: table::part_crc(&rows)?,
         };
-        self.out.write(&footer.encode());
-        let done = self.out.finish();
+        self.write_part(&footer.encode());
         let summary = PackSummary {
-            digest: done.digest,
-            bytes: done.bytes,
+            digest: self.digest.finish(),
+            bytes: self.out.position(),
             sections: self.sections,
         };
-        Ok((done.parts, summary))
+        Ok((self.out.finish(), summary))
     }
 
     fn close_block(section: &mut Section, out: &mut PartWriter, index: &mut Vec<IndexEntry>) {
@@ -255,25 +270,17 @@ impl PackBuilder {
             return;
         };
         let blocks = section.blocks_at..self.out.position();
-        let SectionFold {
-            fingerprints,
-            keys,
-            tree,
-            ..
-        } = section.fold;
-        let sorted = keys.sorted();
-        let fingerprints = self.write_settled(|out| out.write(&fingerprints.finish()));
-        let keys = self.write_settled(|out| {
-            let mut block = KeyBlockBuilder::new(KEY_BLOCK_BYTES_TARGET);
-            for (key, state) in sorted.iter() {
-                if block.is_full_for(key) {
-                    block.finish().iter().for_each(|bytes| out.write(bytes));
-                    out.settle();
-                }
-                block.push(key, state);
+        let sorted = section.fold.keys.sorted();
+        let keys_at = self.out.position();
+        let mut block = KeyBlockBuilder::new(KEY_BLOCK_BYTES_TARGET);
+        for (key, state) in sorted.iter() {
+            if block.is_full_for(key) {
+                self.write_key_block(&mut block);
             }
-            block.finish().iter().for_each(|bytes| out.write(bytes));
-        });
+            block.push(key, state);
+        }
+        self.write_key_block(&mut block);
+        let keys = keys_at..self.out.position();
         self.sections.push(SectionSummary {
             feed: section.feed,
             stream: section.stream,
@@ -283,21 +290,25 @@ impl PackBuilder {
             payload_bytes: span.payload_bytes,
             first_timestamp_ms: span.first_timestamp_ms,
             max_timestamp_ms: span.max_timestamp_ms,
-            merkle_root: tree.root(),
+            merkle_root: section.fold.tree.root(),
             index_rows: layout::stored_u32(section.first_row)..layout::stored_u32(self.index.len()),
             blocks,
-            fingerprints,
             keys,
             key_count: sorted.len() as u64,
             keyed: section.keyed,
         });
     }
 
-    fn write_settled(&mut self, write: impl FnOnce(&mut PartWriter)) -> Range<u64> {
-        let start = self.out.position();
-        write(&mut self.out);
-        self.out.settle();
-        start..self.out.position()
+    fn write_key_block(&mut self, block: &mut KeyBlockBuilder) {
+        if let Some(bytes) = block.finish() {
+            self.write_part(&bytes);
+            self.out.settle();
+        }
+    }
+
+    fn write_part(&mut self, bytes: &[u8]) {
+        self.out.write(bytes);
+        self.digest.part(bytes);
     }
 }
 

@@ -2,20 +2,17 @@
 //!
 //! **Invariants**
 //! - PACK-5: frames of a section come in rising order of sequence.
-//! - A payload is hashed once: its digest is in the leaf and is the default fingerprint (PACK-8, PACK-12).
+//! - PACK-12: every record is hashed once, as it lies in the frame.
 //! - PACK-10: the key run gets the newest record of every key.
 //! - Nothing has changed when a frame is refused.
 //!
 //! **Not here**: the bytes of the section.
 
 use super::PackError;
-use super::fingerprint::FingerprintColumn;
 use super::keys::{KeyRun, KeyState};
 use super::layout::invalid;
-use super::merkle::{Merkle, RecordParts, record_leaf};
-use crate::ids::StreamId;
+use super::merkle::{Merkle, record_leaf};
 use sealog_frame::{FrameView, RecordView};
-use sha2::{Digest as _, Sha256};
 
 /// Range, counts and timestamps over some frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,22 +42,17 @@ impl FrameSpan {
     }
 }
 
-/// Columns, tree and span of the section so far.
+/// Key run, tree and span of the section so far.
 #[derive(Debug, Default)]
 pub(crate) struct SectionFold {
     pub span: Option<FrameSpan>,
     pub tree: Merkle,
-    pub fingerprints: FingerprintColumn,
     pub keys: KeyRun,
 }
 
 impl SectionFold {
     /// Takes in the next frame; gives its span.
-    pub fn frame(
-        &mut self,
-        stream: StreamId,
-        frame: &FrameView<'_>,
-    ) -> Result<FrameSpan, PackError> {
+    pub fn frame(&mut self, frame: &FrameView<'_>) -> Result<FrameSpan, PackError> {
         let base = frame.base_sequence();
         if self.span.is_some_and(|span| base < span.end) {
             return Err(invalid("base_sequence", base).into());
@@ -75,26 +67,15 @@ impl SectionFold {
             first_timestamp_ms: first.timestamp_ms,
             max_timestamp_ms: frame.last_timestamp_ms(),
         };
-        frame
-            .records()
-            .for_each(|record| self.record(stream, &record));
+        frame.records().for_each(|record| self.record(&record));
         self.span = Some(FrameSpan::then(self.span, span));
         Ok(span)
     }
 
-    fn record(&mut self, stream: StreamId, record: &RecordView<'_>) {
-        let payload_digest: [u8; 32] = Sha256::digest(record.payload).into();
+    fn record(&mut self, record: &RecordView<'_>) {
         let (entry, area) = record.encoded();
-        let meta_bytes = area.len() - record.payload.len();
-        self.tree.push_leaf(record_leaf(&RecordParts {
-            sequence: record.sequence,
-            entry,
-            meta: &area[..meta_bytes],
-            payload_bytes: record.payload.len(),
-            payload_digest: &payload_digest,
-        }));
-        let fingerprint = record.fingerprint.unwrap_or(&payload_digest);
-        self.fingerprints.push(stream, fingerprint);
+        self.tree
+            .push_leaf(record_leaf(record.sequence, entry, area));
         if let Some(key) = record.key {
             let state = KeyState {
                 version: record.version,
@@ -107,6 +88,6 @@ impl SectionFold {
 
     /// Memory in use, in bytes, roughly.
     pub fn buffered_bytes(&self) -> usize {
-        self.fingerprints.buffered_bytes() + self.keys.buffered_bytes()
+        self.keys.buffered_bytes()
     }
 }

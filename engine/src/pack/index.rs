@@ -1,18 +1,16 @@
-//! Pack index: which range of a pack holds what. Spec: spec/pack.md §5.
+//! Pack index: which range of a pack holds what. Spec: spec/pack.md §4.
 //!
 //! **Invariants**
-//! - PACK-6: blocks, columns, index and section table follow each other without a gap; all ranges lie
+//! - PACK-6: blocks, key runs, index and section table follow each other without a gap; all ranges lie
 //!   within the object. Decoding checks it, so a reader's allocations are bounded by the object.
 //! - PACK-7: rows of a section are in rising order of sequence.
 //!
 //! **Not here**: the reads; the caller fetches ranges and hands in bytes.
 
-use super::fingerprint::{chunks_of, column_bytes};
 use super::layout::{invalid, truncated};
 use super::table::{self, IndexEntry, PACK_HEADER_BYTES, PackFooter, PackKind, SectionSummary};
 use crate::codec::DecodeError;
 use crate::ids::{FeedId, Sequence, StreamId};
-use std::ops::Range;
 
 /// Sparse index and section table of a pack, in memory.
 #[derive(Debug, Clone)]
@@ -109,30 +107,6 @@ impl PackIndex {
         &rows[rows.iter().position(reaches).unwrap_or(rows.len())..]
     }
 
-    /// Where the fingerprint chunks lie that hold those of `records`, positions in the section:
-    /// [`IndexEntry::first_record`] and on for a block, see [`PackIndex::fingerprint`] for a sequence.
-    #[must_use]
-    pub fn fingerprints(&self, section: &SectionSummary, records: Range<u64>) -> Range<u64> {
-        let chunks = chunks_of(records, section.records);
-        let start = section.fingerprints.start;
-        start + chunks.start..start + chunks.end
-    }
-
-    /// Where the fingerprint chunk of a sequence lies, and the record's position in the section to
-    /// ask the chunk for. `None` when the sequence is not in the section, or when sequences are
-    /// missing from it so that only the block knows its position.
-    #[must_use]
-    pub fn fingerprint(
-        &self,
-        section: &SectionSummary,
-        sequence: Sequence,
-    ) -> Option<(Range<u64>, u64)> {
-        let dense = section.end.0 - section.first.0 == section.records;
-        let record = sequence.0.checked_sub(section.first.0)?;
-        let found = dense && record < section.records;
-        found.then(|| (self.fingerprints(section, record..record + 1), record))
-    }
-
     /// Memory in use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -202,20 +176,11 @@ impl PackIndex {
         {
             return Err(invalid("section records", section.records));
         }
-        let columns = [&section.blocks, &section.fingerprints, &section.keys];
-        let follows = [at, section.blocks.end, section.fingerprints.end];
-        let starts = [
-            section.blocks.end,
-            section.fingerprints.start,
-            section.keys.start,
-        ];
-        let ordered = columns.iter().all(|range| range.start <= range.end);
-        if !ordered || starts != follows || section.keys.end > self.footer.index_offset {
+        let (blocks, keys) = (&section.blocks, &section.keys);
+        let ordered = blocks.start <= blocks.end && keys.start <= keys.end;
+        let follows = (at, blocks.end) == (blocks.end, keys.start);
+        if !ordered || !follows || keys.end > self.footer.index_offset {
             return Err(invalid("section ranges", section.stream.0));
-        }
-        let column = section.fingerprints.end - section.fingerprints.start;
-        if column != column_bytes(section.records) {
-            return Err(invalid("fingerprints", column));
         }
         let has_keys = section.keys.start < section.keys.end;
         if has_keys != (section.key_count > 0) || (has_keys && !section.keyed) {

@@ -1,25 +1,40 @@
-//! Merkle: the streaming SHA-256 tree whose root stands for every record of a section. Spec: spec/pack.md §6.
+//! Merkle: the streaming SHA-256 tree whose root stands for every record of a section. Spec: spec/pack.md §5.
 //!
 //! **Invariants**
-//! - PACK-11: leaves are prefixed with 0x00 and inner nodes with 0x01, so neither can pass for the other;
-//!   the shape is the left-complete tree of RFC 6962.
+//! - PACK-11: the first byte of what is hashed tells leaves from inner nodes, so neither can pass for the other.
 //! - PACK-12: a record's leaf names its sequence and everything of it but its place in a frame.
-//! - The state is one hash per set bit of the leaf count: at most 64.
+//! - Memory: at most [`FAN_OUT`] hashes per level, of which there are at most 16.
 //!
 //! **Not here**: inclusion proofs; nothing asks for them yet.
 
-use crate::codec::{DecodeError, Reader, Writer};
 use sha2::{Digest as _, Sha256};
 
-const LEAF_PREFIX: [u8; 1] = [0];
-const NODE_PREFIX: [u8; 1] = [1];
+/// Children of a full inner node. With two, the nodes would cost as much as the leaves of small records.
+pub const FAN_OUT: usize = 16;
 
-/// A tree that grows leaf by leaf and can be put aside between two leaves.
+const LEAF_PREFIX: u8 = 0;
+const NODE_PREFIX: u8 = 0xff;
+const HASH_BYTES: usize = 32;
+
+/// What a record's leaf begins with: the flags of its table entry, and which of these fields follow.
+const HAS_KEY: u8 = 8;
+const HAS_HEADERS: u8 = 16;
+const HAS_VERSION: u8 = 32;
+/// TOMBSTONE, TIMESTAMP and FINGERPRINT, as in the table entry.
+const ENTRY_FLAGS: u8 = 7;
+const TIMESTAMP: u8 = 2;
+const NO_KEY: [u8; 4] = [0xff; 4];
+/// Longest head of a leaf: tag, sequence, lengths of key and headers, timestamp, version.
+const HEAD_BYTES_MAX: usize = 1 + 8 + 4 + 4 + 8 + 8;
+/// Records up to this size are put together first: hashing in pieces costs them half as much again.
+const COPIED_BYTES_MAX: usize = 256 - HEAD_BYTES_MAX;
+
+/// A tree that grows leaf by leaf.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merkle {
     leaves: u64,
-    /// Roots of the complete subtrees, largest first; one per set bit of `leaves`.
-    peaks: Vec<[u8; 32]>,
+    /// Per level, from the leaves up, the open node: its prefix and its children so far.
+    levels: Vec<Vec<u8>>,
 }
 
 impl Merkle {
@@ -30,15 +45,18 @@ impl Merkle {
     }
 
     /// Appends the hash of a leaf, as [`leaf_hash`] or [`record_leaf`] gives it.
-    pub fn push_leaf(&mut self, leaf: [u8; 32]) {
-        let mut node = leaf;
-        for _ in 0..self.leaves.trailing_ones() {
-            if let Some(left) = self.peaks.pop() {
-                node = node_hash(&left, &node);
-            }
-        }
-        self.peaks.push(node);
+    pub fn push_leaf(&mut self, leaf: [u8; HASH_BYTES]) {
         self.leaves += 1;
+        let mut child = leaf;
+        for level in &mut self.levels {
+            level.extend_from_slice(&child);
+            if level.len() < 1 + FAN_OUT * HASH_BYTES {
+                return;
+            }
+            child = Sha256::digest(&level[..]).into();
+            level.truncate(1);
+        }
+        self.levels.push(open_node(&child));
     }
 
     /// How many leaves were pushed.
@@ -49,81 +67,81 @@ impl Merkle {
 
     /// The root over the leaves so far; SHA-256 of nothing when there are none.
     #[must_use]
-    pub fn root(&self) -> [u8; 32] {
-        let mut peaks = self.peaks.iter().rev();
-        let Some(last) = peaks.next() else {
-            return Sha256::digest([]).into();
-        };
-        peaks.fold(*last, |right, left| node_hash(left, &right))
-    }
-
-    /// The partial state: the leaf count, then one hash per set bit of it.
-    pub fn encode(&self, out: &mut Writer) {
-        out.u64(self.leaves);
-        for peak in &self.peaks {
-            out.raw(peak);
+    pub fn root(&self) -> [u8; HASH_BYTES] {
+        let mut last: Option<[u8; HASH_BYTES]> = None;
+        for level in &self.levels {
+            let mut node = level.clone();
+            node.extend_from_slice(last.as_ref().map_or(&[], |child| &child[..]));
+            last = match &node[1..] {
+                [] => None,
+                children => match <[u8; HASH_BYTES]>::try_from(children) {
+                    Ok(only) => Some(only),
+                    Err(_) => Some(Sha256::digest(&node).into()),
+                },
+            };
         }
+        last.unwrap_or_else(|| Sha256::digest([]).into())
     }
+}
 
-    /// Takes a partial state off `bytes`.
-    ///
-    /// # Errors
-    /// [`DecodeError::Truncated`] when hashes are missing.
-    pub fn decode(bytes: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let leaves = bytes.u64()?;
-        let mut peaks = Vec::new();
-        for _ in 0..leaves.count_ones() {
-            peaks.push(bytes.array()?);
-        }
-        Ok(Self { leaves, peaks })
-    }
+fn open_node(child: &[u8; HASH_BYTES]) -> Vec<u8> {
+    let mut node = Vec::with_capacity(1 + FAN_OUT * HASH_BYTES);
+    node.push(NODE_PREFIX);
+    node.extend_from_slice(child);
+    node
 }
 
 /// The leaf that stands for `data`.
 #[must_use]
-pub fn leaf_hash(data: &[u8]) -> [u8; 32] {
+pub fn leaf_hash(data: &[u8]) -> [u8; HASH_BYTES] {
     let mut hash = Sha256::new();
-    hash.update(LEAF_PREFIX);
+    hash.update([LEAF_PREFIX]);
     hash.update(data);
     hash.finalize().into()
 }
 
-fn node_hash(left: &[u8; 32], right: &[u8; 32]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update(NODE_PREFIX);
-    hash.update(left);
-    hash.update(right);
-    hash.finalize().into()
-}
-
-/// The parts of a record that its leaf covers.
-#[derive(Debug, Clone, Copy)]
-pub struct RecordParts<'a> {
-    /// Position in the feed.
-    pub sequence: u64,
-    /// The record's entry in the frame's table, as stored.
-    pub entry: &'a [u8; 32],
-    /// Its area up to the payload: key, headers and the fingerprint if it was supplied.
-    pub meta: &'a [u8],
-    /// Length of the payload in bytes.
-    pub payload_bytes: usize,
-    /// SHA-256 of the payload: the payload is hashed once, for the leaf and for the fingerprint.
-    pub payload_digest: &'a [u8; 32],
-}
-
-/// The leaf of a record: the table entry's `data_end` is replaced by the length of the record's
-/// area, so that the leaf does not depend on which records share the frame.
+/// The leaf of a record: its sequence, its table entry without `data_end` (so that the leaf does not
+/// depend on which records share the frame) and without fields that say nothing, and its area.
+/// Small records are many: what is left out here saves them a block of SHA-256 each.
 #[must_use]
-pub fn record_leaf(parts: &RecordParts<'_>) -> [u8; 32] {
-    let area = u32::try_from(parts.meta.len() + parts.payload_bytes).unwrap_or(u32::MAX);
+pub fn record_leaf(sequence: u64, entry: &[u8; 32], area: &[u8]) -> [u8; HASH_BYTES] {
+    let (key_bytes, headers_bytes) = (&entry[4..8], &entry[8..12]);
+    let (timestamp, version) = (&entry[16..24], &entry[24..32]);
+    let mut head = Head {
+        bytes: [0; HEAD_BYTES_MAX + COPIED_BYTES_MAX],
+        len: 1,
+    };
+    head.bytes[0] = entry[12] & ENTRY_FLAGS;
+    head.field(0, true, &sequence.to_le_bytes());
+    head.field(HAS_KEY, *key_bytes != NO_KEY, key_bytes);
+    head.field(HAS_HEADERS, *headers_bytes != [0; 4], headers_bytes);
+    let timestamped = head.bytes[0] & TIMESTAMP != 0;
+    head.field(0, timestamped, timestamp);
+    head.field(HAS_VERSION, *version != [0; 8], version);
+    if area.len() <= COPIED_BYTES_MAX {
+        head.field(0, true, area);
+        return Sha256::digest(&head.bytes[..head.len]).into();
+    }
     let mut hash = Sha256::new();
-    hash.update(LEAF_PREFIX);
-    hash.update(parts.sequence.to_le_bytes());
-    hash.update(area.to_le_bytes());
-    hash.update(&parts.entry[4..]);
-    hash.update(parts.meta);
-    hash.update(parts.payload_digest);
+    hash.update(&head.bytes[..head.len]);
+    hash.update(area);
     hash.finalize().into()
+}
+
+struct Head {
+    bytes: [u8; HEAD_BYTES_MAX + COPIED_BYTES_MAX],
+    len: usize,
+}
+
+impl Head {
+    #[inline]
+    fn field(&mut self, tag: u8, present: bool, bytes: &[u8]) {
+        if present {
+            self.bytes[0] |= tag;
+            self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -132,30 +150,33 @@ mod tests {
 
     use super::*;
 
-    /// RFC 6962's own definition: split at the largest power of two below the count.
+    /// The tree's own definition: level by level, sixteen at a time; a node alone is carried up.
     fn model(leaves: &[[u8; 32]]) -> [u8; 32] {
+        let node = |children: &[[u8; 32]]| match children {
+            [only] => *only,
+            _ => Sha256::digest([&[0xff], children.as_flattened()].concat()).into(),
+        };
         match leaves {
             [] => Sha256::digest([]).into(),
             [one] => *one,
-            _ => {
-                let half = leaves.len().next_power_of_two() / 2;
-                let (left, right) = leaves.split_at(half);
-                node_hash(&model(left), &model(right))
-            }
+            _ => model(&leaves.chunks(16).map(node).collect::<Vec<_>>()),
         }
     }
 
     #[test]
-    fn exhaustive_root_equals_recursive_definition() {
+    fn exhaustive_root_equals_definition_level_by_level() {
         let mut leaves = Vec::new();
         let mut tree = Merkle::new();
-        for n in 0u64..200 {
-            assert_eq!(tree.root(), model(&leaves), "{n} leaves");
-            assert_eq!(tree.peaks.len() as u32, n.count_ones());
+        for n in 0u64..4_400 {
+            if n < 600 || n % 16 < 2 || n % 256 < 2 {
+                assert_eq!(tree.root(), model(&leaves), "{n} leaves");
+            }
             let leaf = leaf_hash(&n.to_le_bytes());
             leaves.push(leaf);
             tree.push_leaf(leaf);
+            assert_eq!(tree.leaves(), n + 1);
         }
+        assert!(tree.levels.iter().all(|node| node.len() < 1 + FAN_OUT * 32));
     }
 
     #[test]
@@ -172,52 +193,68 @@ mod tests {
         );
     }
 
+    /// An entry as a frame has it.
+    fn entry(key: Option<u32>, headers: u32, flags: u32, timestamp: u64, version: i64) -> [u8; 32] {
+        let mut entry = [0; 32];
+        entry[0..4].copy_from_slice(&77u32.to_le_bytes());
+        entry[4..8].copy_from_slice(&key.unwrap_or(u32::MAX).to_le_bytes());
+        entry[8..12].copy_from_slice(&headers.to_le_bytes());
+        entry[12..16].copy_from_slice(&flags.to_le_bytes());
+        entry[16..24].copy_from_slice(&timestamp.to_le_bytes());
+        entry[24..32].copy_from_slice(&version.to_le_bytes());
+        entry
+    }
+
     #[test]
-    fn roundtrip_partial_state_continues_the_same_tree() {
-        for cut in 0..40u64 {
-            let mut tree = Merkle::new();
-            (0..cut).for_each(|n| tree.push_leaf(leaf_hash(&n.to_le_bytes())));
-            let mut out = Writer::new();
-            tree.encode(&mut out);
-            let mut reader = Reader(&out.0);
-            let mut resumed = Merkle::decode(&mut reader).unwrap();
-            reader.finish().unwrap();
-            for n in cut..cut + 9 {
-                tree.push_leaf(leaf_hash(&n.to_le_bytes()));
-                resumed.push_leaf(leaf_hash(&n.to_le_bytes()));
-            }
-            assert_eq!(tree.root(), resumed.root());
+    fn record_leaf_hashes_the_fields_that_say_something() {
+        let none = record_leaf(4, &entry(None, 0, 0, 0, 0), b"payload");
+        let expected = Sha256::digest([&[0], &4u64.to_le_bytes()[..], b"payload"].concat());
+        assert_eq!(none[..], expected[..]);
+        let all = record_leaf(4, &entry(Some(3), 9, 7, 5, -1), b"area");
+        let (three, nine) = (3u32.to_le_bytes(), 9u32.to_le_bytes());
+        let (four, five) = (4u64.to_le_bytes(), 5u64.to_le_bytes());
+        let parts: [&[u8]; 7] = [&[63], &four, &three, &nine, &five, &[0xff; 8], b"area"];
+        assert_eq!(all[..], Sha256::digest(parts.concat())[..]);
+    }
+
+    #[test]
+    fn record_leaf_is_the_same_on_both_sides_of_the_copy_limit() {
+        let entry = entry(Some(3), 9, 7, 5, -1);
+        for len in [0, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 1_000] {
+            let area: Vec<u8> = (0..len).map(|n| n as u8).collect();
+            let head = [
+                &[63][..],
+                &4u64.to_le_bytes(),
+                &entry[4..12],
+                &entry[16..32],
+            ]
+            .concat();
+            let expected = Sha256::digest([head, area.clone()].concat());
+            assert_eq!(record_leaf(4, &entry, &area)[..], expected[..], "{len}");
         }
-        assert!(Merkle::decode(&mut Reader(&u64::MAX.to_le_bytes())).is_err());
     }
 
     #[test]
     fn record_leaf_ignores_data_end_and_nothing_else() {
-        let digest = [7u8; 32];
-        let parts = |sequence, entry: &'static [u8; 32], meta: &'static [u8]| {
-            record_leaf(&RecordParts {
-                sequence,
-                entry,
-                meta,
-                payload_bytes: 5,
-                payload_digest: &digest,
-            })
-        };
-        static ENTRY: [u8; 32] = [1; 32];
-        static MOVED: [u8; 32] = {
-            let mut e = [1; 32];
-            e[0] = 99;
-            e
-        };
-        static OTHER: [u8; 32] = {
-            let mut e = [1; 32];
-            e[31] = 2;
-            e
-        };
-        let base = parts(4, &ENTRY, b"key");
-        assert_eq!(base, parts(4, &MOVED, b"key"));
-        assert_ne!(base, parts(5, &ENTRY, b"key"));
-        assert_ne!(base, parts(4, &OTHER, b"key"));
-        assert_ne!(base, parts(4, &ENTRY, b"kex"));
+        let base = entry(Some(1), 0, 2, 0, 6);
+        let leaf = record_leaf(4, &base, b"karea");
+        let mut moved = base;
+        moved[..4].fill(9);
+        assert_eq!(record_leaf(4, &moved, b"karea"), leaf);
+        assert_ne!(record_leaf(5, &base, b"karea"), leaf);
+        assert_ne!(record_leaf(4, &base, b"karfa"), leaf);
+        assert_ne!(record_leaf(4, &base, b"kare"), leaf);
+        for other in [
+            entry(None, 0, 2, 0, 6),
+            entry(Some(0), 0, 2, 0, 6),
+            entry(Some(1), 1, 2, 0, 6),
+            entry(Some(1), 0, 3, 0, 6),
+            entry(Some(1), 0, 0, 0, 6),
+            entry(Some(1), 0, 2, 1, 6),
+            entry(Some(1), 0, 2, 0, 0),
+            entry(Some(1), 0, 2, 0, -6),
+        ] {
+            assert_ne!(record_leaf(4, &other, b"karea"), leaf, "{other:?}");
+        }
     }
 }

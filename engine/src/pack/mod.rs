@@ -11,7 +11,7 @@ use sealog_frame::FrameError;
 
 mod block;
 mod builder;
-mod fingerprint;
+mod digest;
 mod fold;
 mod index;
 pub mod keys;
@@ -25,9 +25,8 @@ pub use block::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_TARGET, BLOCK_HEADER_BYTES, BlockHeader, BlockView, Frames,
 };
 pub use builder::{PackBuilder, PackOptions, PackSummary};
-pub use fingerprint::{CHUNK_RECORDS, FingerprintChunk};
 pub use index::PackIndex;
-pub use parts::FinishedObject;
+pub use keys::index::FinishedObject;
 pub use table::{
     IndexEntry, PACK_FOOTER_BYTES, PACK_HEADER_BYTES, PackFooter, PackKind, SectionSummary,
 };

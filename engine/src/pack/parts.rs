@@ -1,36 +1,23 @@
-//! Parts: an object's bytes on their way out, cut into parts for the uploader and hashed as they leave.
+//! Parts: an object's bytes on their way out, cut into parts for the uploader.
 //!
 //! **Invariants**
 //! - Every part but the last is a multiple of [`BLOCK_BYTES`] long.
 //! - Bytes are copied once, into the buffer that is handed out; a cut moves less than one block.
 //! - Nothing before the last cut can be patched.
 //!
-//! **Not here**: what the bytes mean.
+//! **Not here**: what the bytes mean, and their digest.
 
 use crate::env::{AlignedBuf, BLOCK_BYTES};
-use crate::ids::Digest;
-use sha2::{Digest as _, Sha256};
 use std::collections::VecDeque;
 
 /// Memory of a new object; from the second part on buffers are made in full size.
 const FIRST_BYTES: usize = 4 * BLOCK_BYTES;
 
-/// The rest of a finished object.
-#[derive(Debug)]
-pub struct FinishedObject {
-    /// The parts that were not drained before; every one but the last is a multiple of [`BLOCK_BYTES`].
-    pub parts: Vec<AlignedBuf>,
-    /// SHA-256 of the whole object: its name.
-    pub digest: Digest,
-    /// Length of the whole object.
-    pub bytes: u64,
-}
-
 pub(crate) struct PartWriter {
     open: AlignedBuf,
     ready: VecDeque<AlignedBuf>,
     ready_bytes: usize,
-    hash: Sha256,
+    spare: Vec<AlignedBuf>,
     /// Object offset of the first byte of `open`.
     open_at: u64,
     part_bytes: usize,
@@ -46,7 +33,7 @@ impl PartWriter {
             open: AlignedBuf::with_capacity(FIRST_BYTES.min(part_bytes)),
             ready: VecDeque::new(),
             ready_bytes: 0,
-            hash: Sha256::new(),
+            spare: Vec::new(),
             open_at: 0,
             part_bytes,
             slack_bytes,
@@ -73,19 +60,39 @@ impl PartWriter {
     }
 
     /// Says that nothing written so far will be patched: cuts a part if there is enough for one.
-    pub fn settle(&mut self) {
+    /// The part that was cut, if one was.
+    pub fn settle(&mut self) -> Option<&[u8]> {
         if self.open.len() < self.part_bytes {
-            return;
+            return None;
         }
         let cut = self.open.len() / BLOCK_BYTES * BLOCK_BYTES;
-        let mut next = AlignedBuf::with_capacity(self.part_bytes + self.slack_bytes);
+        let mut next = self.fresh();
         next.extend_from_slice(&self.open[cut..]);
         let mut part = std::mem::replace(&mut self.open, next);
         part.resize(cut);
-        self.hash.update(&part[..]);
         self.open_at += cut as u64;
         self.ready_bytes += part.capacity();
         self.ready.push_back(part);
+        self.ready.back().map(|part| &part[..])
+    }
+
+    /// Takes memory for a part to come; too small a buffer is let go.
+    pub fn reuse(&mut self, mut part: AlignedBuf) {
+        if part.capacity() >= self.part_bytes + self.slack_bytes {
+            part.clear();
+            self.spare.push(part);
+        }
+    }
+
+    /// Gives back what [`PartWriter::reuse`] took and no part needed.
+    pub fn take_spare(&mut self) -> Vec<AlignedBuf> {
+        std::mem::take(&mut self.spare)
+    }
+
+    fn fresh(&mut self) -> AlignedBuf {
+        let bytes = self.part_bytes + self.slack_bytes;
+        let spare = self.spare.pop();
+        spare.unwrap_or_else(|| AlignedBuf::with_capacity(bytes))
     }
 
     /// The next part that is ready.
@@ -97,18 +104,14 @@ impl PartWriter {
 
     /// Memory in use, in bytes.
     pub fn buffered_bytes(&self) -> usize {
-        self.open.capacity() + self.ready_bytes
+        let spare: usize = self.spare.iter().map(AlignedBuf::capacity).sum();
+        self.open.capacity() + self.ready_bytes + spare
     }
 
-    pub fn finish(mut self) -> FinishedObject {
-        let bytes = self.position();
-        self.hash.update(&self.open[..]);
+    /// The parts that were not drained before; every one but the last is a multiple of [`BLOCK_BYTES`].
+    pub fn finish(mut self) -> Vec<AlignedBuf> {
         self.ready.push_back(self.open);
-        FinishedObject {
-            parts: self.ready.into(),
-            digest: Digest(self.hash.finalize().into()),
-            bytes,
-        }
+        self.ready.into()
     }
 }
 
@@ -133,7 +136,8 @@ mod tests {
             expected.extend_from_slice(&[0; 3]);
             let len = expected.len() - piece.len() - 3;
             expected[len] = 0xff;
-            writer.settle();
+            let cut = writer.settle().map(<[u8]>::len);
+            assert!(cut.is_none_or(|cut| cut >= 2 * BLOCK_BYTES));
             while n % 3 == 0
                 && let Some(part) = writer.drain()
             {
@@ -141,15 +145,33 @@ mod tests {
                 got.extend_from_slice(&part);
             }
         }
-        let done = writer.finish();
-        let (last, full) = done.parts.split_last().unwrap();
+        assert_eq!(writer.position(), expected.len() as u64);
+        let parts = writer.finish();
+        let (last, full) = parts.split_last().unwrap();
         full.iter()
             .for_each(|part| assert_eq!(part.len() % BLOCK_BYTES, 0));
         full.iter().for_each(|part| got.extend_from_slice(part));
         got.extend_from_slice(last);
         assert_eq!(got, expected);
-        assert_eq!(done.bytes, expected.len() as u64);
-        assert_eq!(done.digest, Digest::of(&expected));
+    }
+
+    #[test]
+    fn reuse_takes_memory_that_is_big_enough() {
+        let mut writer = PartWriter::new(4 * BLOCK_BYTES, 0);
+        writer.write(&vec![1; 4 * BLOCK_BYTES]);
+        writer.settle();
+        let part = writer.drain().unwrap();
+        let idle = writer.buffered_bytes();
+        writer.reuse(AlignedBuf::with_capacity(BLOCK_BYTES));
+        assert_eq!(writer.buffered_bytes(), idle);
+        let address = part.as_ptr();
+        writer.reuse(part);
+        assert_eq!(writer.buffered_bytes(), idle + 4 * BLOCK_BYTES);
+        writer.write(&vec![2; 4 * BLOCK_BYTES]);
+        writer.settle();
+        writer.write(&[3]);
+        let last = writer.finish().pop().unwrap();
+        assert_eq!((last.as_ptr(), &last[..]), (address, &[3][..]));
     }
 
     #[test]

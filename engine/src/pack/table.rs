@@ -1,10 +1,10 @@
-//! Pack tables: header, sparse index, section table and footer of a pack. Spec: spec/pack.md §2, §5.
+//! Pack tables: header, sparse index, section table and footer of a pack. Spec: spec/pack.md §2, §4.
 //!
 //! **Invariants**
 //! - PACK-2: magic number and version are checked before any other byte, at the front and at the end.
 //! - Every part has its own checksum; the footer repeats those of index and section table.
 //!
-//! **Not here**: blocks (`block`), columns (`fingerprint`, `keys`), what is looked up (`index`).
+//! **Not here**: blocks (`block`), key runs (`keys`), what is looked up (`index`).
 
 use super::layout::{self, FOOTER_BYTES, Format, invalid, truncated};
 use crate::codec::{DecodeError, Reader, Writer};
@@ -37,7 +37,7 @@ pub(crate) const TABLE_MAGIC: u32 = u32::from_le_bytes(*b"SLST");
 pub(crate) const PART_HEADER_BYTES: usize = 16;
 const PART_CRC_AT: usize = 8;
 pub(crate) const INDEX_ROW_BYTES: usize = size_of::<IndexEntry>();
-pub(crate) const TABLE_ROW_BYTES: usize = 168;
+pub(crate) const TABLE_ROW_BYTES: usize = 152;
 const FLAG_KEYED: u32 = 1;
 
 /// Whose frames a pack holds.
@@ -153,7 +153,7 @@ impl IndexEntry {
     pub fn frame_count(&self) -> u32 {
         self.frame_count
     }
-    /// Records of the section before this block: where its fingerprints begin in the column.
+    /// Records of the section before this block.
     #[must_use]
     pub fn first_record(&self) -> u64 {
         self.first_record
@@ -200,8 +200,6 @@ pub struct SectionSummary {
     pub index_rows: Range<u32>,
     /// Where its blocks lie.
     pub blocks: Range<u64>,
-    /// Where its fingerprint column lies.
-    pub fingerprints: Range<u64>,
     /// Where its key run lies; empty without keyed records.
     pub keys: Range<u64>,
     /// Distinct keys.
@@ -218,7 +216,7 @@ impl SectionSummary {
         out.u64(self.first_timestamp_ms).u64(self.max_timestamp_ms);
         out.raw(&self.merkle_root);
         out.u32(self.index_rows.start).u32(self.index_rows.end);
-        for range in [&self.blocks, &self.fingerprints, &self.keys] {
+        for range in [&self.blocks, &self.keys] {
             out.u64(range.start).u64(range.end);
         }
         out.u64(self.key_count);
@@ -238,7 +236,6 @@ impl SectionSummary {
             merkle_root: r.array()?,
             index_rows: r.u32()?..r.u32()?,
             blocks: r.u64()?..r.u64()?,
-            fingerprints: r.u64()?..r.u64()?,
             keys: r.u64()?..r.u64()?,
             key_count: r.u64()?,
             keyed: match r.u32()? {

@@ -79,7 +79,6 @@ fn finish(mut builder: PackBuilder) -> Packed {
     let (parts, summary) = builder.finish().unwrap();
     parts.iter().for_each(|part| object.extend_from_slice(part));
     assert_eq!(summary.bytes, object.len() as u64);
-    assert_eq!(summary.digest, Digest::of(&object));
     Packed { object, summary }
 }
 
@@ -249,27 +248,7 @@ fn key_run_holds_the_newest_record_per_key() {
 }
 
 #[test]
-fn fingerprint_is_the_supplied_one_else_the_payload_digest() {
-    let supplied = Record {
-        fingerprint: Some([0xaa; 32]),
-        ..Record::of(b"one")
-    };
-    let frames = [frame(5, &[Record::of(b"zero"), supplied]), plain(7)];
-    let pack = stream_pack(false, &frames, 0);
-    let index = pack.index();
-    let section = &index.sections()[0];
-    let expected = [Digest::of(b"zero").0, [0xaa; 32], Digest::of(&[7; 8]).0];
-    for (sequence, expected) in (5..).zip(expected) {
-        let (range, record) = index.fingerprint(section, Sequence(sequence)).unwrap();
-        let (chunk, _) = FingerprintChunk::parse(pack.range(range)).unwrap();
-        assert_eq!(chunk.get(record), Some(&expected), "{sequence}");
-    }
-    assert!(index.fingerprint(section, Sequence(4)).is_none());
-    assert!(index.fingerprint(section, Sequence(8)).is_none());
-}
-
-#[test]
-fn sparse_section_finds_fingerprints_by_block() {
+fn sparse_section_tells_records_from_sequences() {
     let whole = frame(20, &[Record::of(b"a"), Record::of(b"b"), Record::of(b"c")]);
     let view = FrameView::trusted(&whole).unwrap();
     let kept = view.records().filter(|record| record.sequence != 21);
@@ -279,14 +258,61 @@ fn sparse_section_finds_fingerprints_by_block() {
     let index = pack.index();
     let section = &index.sections()[0];
     assert_eq!((section.records, section.end), (3, Sequence(31)));
-    assert!(index.fingerprint(section, Sequence(22)).is_none());
     let row = &index.blocks_for(FEED, STREAM, Sequence(22))[0];
     assert_eq!((row.first_record(), row.records()), (0, 2));
-    let records = row.first_record()..row.first_record() + row.records();
-    let range = index.fingerprints(section, records);
-    let (chunk, _) = FingerprintChunk::parse(pack.range(range)).unwrap();
-    assert_eq!(chunk.get(1), Some(&Digest::of(b"c").0));
     assert_eq!(index.blocks_for(FEED, STREAM, Sequence(23)).len(), 1);
+}
+
+/// The digest as the specification words it, from the object's bytes.
+fn digest_by_the_book(object: &[u8]) -> Digest {
+    let footer = PackFooter::decode(object, object.len() as u64).unwrap();
+    let range = footer.index_range();
+    let (from, to) = (range.start as usize, range.end as usize);
+    let index = PackIndex::decode(&footer, &object[from..to]).unwrap();
+    let mut hashed = object[..PACK_HEADER_BYTES].to_vec();
+    for section in index.sections() {
+        for row in index.blocks(section) {
+            let (block, _) = BlockView::parse(&object[row.range().start as usize..]).unwrap();
+            for frame in block.frames() {
+                let frame = frame.unwrap();
+                let bytes = frame.as_bytes();
+                let id_bytes = u16::from_le_bytes([bytes[70], bytes[71]]) as usize;
+                let table = 128 + id_bytes;
+                let columns = table + 32 * frame.record_count();
+                let sparse = if bytes[6] == 2 { 12 } else { 0 };
+                hashed.extend_from_slice(&bytes[..table]);
+                let columns = columns..columns + sparse * frame.record_count();
+                hashed.extend_from_slice(&bytes[columns]);
+            }
+        }
+        let keys = section.keys.start as usize..section.keys.end as usize;
+        hashed.extend_from_slice(&object[keys]);
+    }
+    hashed.extend_from_slice(&object[from..]);
+    Digest::of(&hashed)
+}
+
+#[test]
+fn digest_covers_whole_pack_but_records_by_their_roots() {
+    let whole = frame(20, &[Record::of(b"a"), Record::of(b"b"), Record::of(b"c")]);
+    let view = FrameView::trusted(&whole).unwrap();
+    let kept = view.records().filter(|record| record.sequence != 21);
+    let sparse = seal_sparse(&view.server_stamp(), kept, &FrameLimits::default()).unwrap();
+    let stream = stream_pack(false, &[plain(3), sparse, plain(30)], 0);
+    for pack in [stream, shared_pack()] {
+        assert_eq!(pack.summary.digest, digest_by_the_book(&pack.object));
+    }
+    let one = |payload: &[u8]| stream_pack(false, &[frame(1, &[Record::of(payload)])], 0);
+    assert_ne!(one(b"a").summary.digest, one(b"b").summary.digest);
+    let supplied = Record {
+        fingerprint: Some([1; 32]),
+        ..Record::of(b"a")
+    };
+    let supplied = stream_pack(false, &[frame(1, &[supplied])], 0);
+    assert_ne!(one(b"a").summary.digest, supplied.summary.digest);
+    let frames: Vec<_> = (0..9).map(plain).collect();
+    let blocks = [0, 500, 1_500].map(|block| stream_pack(false, &frames, block).summary.digest);
+    assert!(blocks[0] != blocks[1] && blocks[1] != blocks[2]);
 }
 
 #[test]
@@ -371,7 +397,7 @@ fn drain_keeps_memory_within_a_part_and_a_block() {
     assert!(most < 256 << 10, "{most}");
     let (parts, summary) = builder.finish().unwrap();
     parts.iter().for_each(|part| object.extend_from_slice(part));
-    assert_eq!(Digest::of(&object), summary.digest);
+    assert_eq!(digest_by_the_book(&object), summary.digest);
     assert_eq!(verify(&object, 100_000), Ok(summary));
 }
 

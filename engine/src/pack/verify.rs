@@ -2,15 +2,15 @@
 //!
 //! **Invariants**
 //! - PACK-13: any changed, missing or additional byte is an error that names where the damage is.
-//! - Columns, tree, index and section table are computed again from the frames and compared.
-//! - Memory: one part of the pack (a block, a chunk, the index), and the columns of one section.
+//! - Key runs, trees, index and section table are computed again from the frames and compared.
+//! - Memory: one part of the pack (a block, a key block, the index), and the key run of one section.
 //!
 //! **Not here**: reading the bytes; whether the pack is the one a manifest names (compare the digest).
 
 use super::PackError;
 use super::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, BlockView};
 use super::builder::{PackSummary, row};
-use super::fingerprint::{CHUNK_HEADER_BYTES, CHUNK_MAGIC, FingerprintChunk, peek_chunk_bytes};
+use super::digest::PackDigest;
 use super::fold::{FrameSpan, SectionFold};
 use super::keys::SortedKeys;
 use super::keys::block::{KEY_BLOCK_HEADER_BYTES, KEY_BLOCK_MAGIC, KeyBlock, peek_key_block_bytes};
@@ -20,14 +20,13 @@ use super::table::{
     PART_HEADER_BYTES, PackFooter, PackKind, SectionSummary, TABLE_ROW_BYTES,
 };
 use crate::codec::DecodeError;
-use crate::ids::{Digest, FeedId, Sequence, StreamId};
-use sha2::{Digest as _, Sha256};
+use crate::ids::{FeedId, Sequence, StreamId};
 
 /// Where a pack is damaged, and how.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("pack damaged at byte {offset}: {error}")]
 pub struct PackDamage {
-    /// Offset in the object of the part (header, frame, padding, chunk, ...) that holds the damage.
+    /// Offset in the object of the part (header, frame, padding, key block, ...) that holds the damage.
     pub offset: u64,
     /// What is wrong with it.
     pub error: PackError,
@@ -38,7 +37,7 @@ pub struct PackVerifier {
     pending: Vec<u8>,
     /// Object offset of the first pending byte.
     at: u64,
-    hash: Sha256,
+    digest: PackDigest,
     stage: Stage,
     kind: Option<PackKind>,
     section: Option<OpenSection>,
@@ -63,17 +62,14 @@ struct OpenSection {
     first_row: usize,
     blocks_at: u64,
     fold: SectionFold,
-    columns: Option<Columns>,
+    run: Option<KeyRunSeen>,
 }
 
-/// What the blocks of a section say must follow them.
-struct Columns {
-    fingerprints: Vec<u8>,
-    fingerprints_at: u64,
-    fingerprints_seen: usize,
-    keys_at: u64,
+/// The key run that the blocks of a section say must follow them.
+struct KeyRunSeen {
+    at: u64,
     keys: SortedKeys,
-    keys_seen: usize,
+    seen: usize,
 }
 
 type Step = Result<Option<usize>, PackDamage>;
@@ -91,7 +87,7 @@ impl PackVerifier {
         Self {
             pending: Vec::new(),
             at: 0,
-            hash: Sha256::new(),
+            digest: PackDigest::default(),
             stage: Stage::Header,
             kind: None,
             section: None,
@@ -107,7 +103,6 @@ impl PackVerifier {
     /// # Errors
     /// [`PackDamage`]; the verifier is of no more use then.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), PackDamage> {
-        self.hash.update(bytes);
         let mut pending = std::mem::take(&mut self.pending);
         pending.extend_from_slice(bytes);
         let mut done = 0;
@@ -130,7 +125,7 @@ impl PackVerifier {
             return Err(damage(self.at, truncated(have + 1, have)));
         }
         Ok(PackSummary {
-            digest: Digest(self.hash.finalize().into()),
+            digest: self.digest.finish(),
             bytes: self.at,
             sections: self.sections,
         })
@@ -157,6 +152,7 @@ impl PackVerifier {
         };
         let kind = table::decode_header(bytes).map_err(|error| damage(self.at, error))?;
         self.kind = Some(kind);
+        self.digest.part(bytes);
         self.stage = Stage::Sections;
         Ok(Some(PACK_HEADER_BYTES))
     }
@@ -168,7 +164,6 @@ impl PackVerifier {
         let magic = layout::u32_at(bytes, 0).map_err(|error| damage(self.at, error))?;
         match magic {
             BLOCK_MAGIC => self.block(bytes),
-            CHUNK_MAGIC => self.chunk(bytes),
             KEY_BLOCK_MAGIC => self.key_block(bytes),
             INDEX_MAGIC => self.index(bytes),
             found => Err(damage(
@@ -195,7 +190,7 @@ impl PackVerifier {
             return Err(damage(self.at, invalid("section", header.stream.0)));
         };
         let records_before = section.fold.span.map_or(0, |span| span.records);
-        let span = fold_block(&mut section.fold, &view, self.at)?;
+        let span = fold_block(&mut section.fold, &mut self.digest, &view, self.at)?;
         let said = (
             header.first.0,
             header.end.0,
@@ -215,7 +210,7 @@ impl PackVerifier {
         let goes_on = self
             .section
             .as_ref()
-            .is_some_and(|open| (open.feed, open.stream) == id && open.columns.is_none());
+            .is_some_and(|open| (open.feed, open.stream) == id && open.run.is_none());
         if goes_on {
             return Ok(());
         }
@@ -230,50 +225,22 @@ impl PackVerifier {
             first_row: self.index.len(),
             blocks_at: self.at,
             fold: SectionFold::default(),
-            columns: None,
+            run: None,
         });
         Ok(())
     }
 
-    /// The open section's columns; its blocks are over now if they were not before.
-    fn columns(&mut self) -> Result<&mut Columns, PackDamage> {
+    /// The open section's key run; its blocks are over now if they were not before.
+    fn key_run(&mut self) -> Result<&mut KeyRunSeen, PackDamage> {
         let at = self.at;
         let section = self.section.as_mut();
         let section = section.ok_or_else(|| damage(at, invalid("section", 0)))?;
         let fold = &mut section.fold;
-        Ok(section.columns.get_or_insert_with(|| {
-            let fingerprints = std::mem::take(&mut fold.fingerprints).finish();
-            Columns {
-                fingerprints_at: at,
-                fingerprints_seen: 0,
-                keys_at: at + fingerprints.len() as u64,
-                fingerprints,
-                keys: std::mem::take(&mut fold.keys).sorted(),
-                keys_seen: 0,
-            }
+        Ok(section.run.get_or_insert_with(|| KeyRunSeen {
+            at,
+            keys: std::mem::take(&mut fold.keys).sorted(),
+            seen: 0,
         }))
-    }
-
-    fn chunk(&mut self, bytes: &[u8]) -> Step {
-        let at = self.at;
-        if bytes.len() < CHUNK_HEADER_BYTES {
-            return Ok(None);
-        }
-        let len = peek_chunk_bytes(bytes).map_err(|error| damage(at, error))?;
-        let Some(chunk) = bytes.get(..len) else {
-            return Ok(None);
-        };
-        FingerprintChunk::parse(chunk).map_err(|error| damage(at, error))?;
-        let columns = self.columns()?;
-        let expected = &columns.fingerprints[columns.fingerprints_seen..];
-        if expected.get(..len) != Some(chunk) {
-            return Err(damage(
-                at,
-                invalid("fingerprints", columns.fingerprints_seen as u64),
-            ));
-        }
-        columns.fingerprints_seen += len;
-        Ok(Some(len))
     }
 
     fn key_block(&mut self, bytes: &[u8]) -> Step {
@@ -282,23 +249,18 @@ impl PackVerifier {
             return Ok(None);
         }
         let len = peek_key_block_bytes(bytes).map_err(|error| damage(at, error))?;
-        let Some(block) = bytes.get(..len) else {
+        let Some(bytes) = bytes.get(..len) else {
             return Ok(None);
         };
-        let (block, _) = KeyBlock::parse(block).map_err(|error| damage(at, error))?;
-        let columns = self.columns()?;
-        if columns.fingerprints_seen != columns.fingerprints.len() {
-            return Err(damage(
-                at,
-                invalid("fingerprints", columns.fingerprints_seen as u64),
-            ));
-        }
+        let (block, _) = KeyBlock::parse(bytes).map_err(|error| damage(at, error))?;
+        let run = self.key_run()?;
         for (key, state) in block.entries() {
-            if columns.keys.get(columns.keys_seen) != Some((key, state)) {
+            if run.keys.get(run.seen) != Some((key, state)) {
                 return Err(damage(at, invalid("key run", state.sequence)));
             }
-            columns.keys_seen += 1;
+            run.seen += 1;
         }
+        self.digest.part(bytes);
         Ok(Some(len))
     }
 
@@ -307,20 +269,14 @@ impl PackVerifier {
         if self.section.is_none() {
             return Ok(());
         }
-        let columns = self.columns()?;
-        if columns.fingerprints_seen != columns.fingerprints.len() {
-            return Err(damage(
-                at,
-                invalid("fingerprints", columns.fingerprints_seen as u64),
-            ));
-        }
-        if let Some((_, missing)) = columns.keys.get(columns.keys_seen) {
+        let run = self.key_run()?;
+        if let Some((_, missing)) = run.keys.get(run.seen) {
             return Err(damage(at, invalid("key run", missing.sequence)));
         }
         let (Some(section), rows) = (self.section.take(), self.index.len()) else {
             return Ok(());
         };
-        let (Some(columns), Some(span)) = (section.columns, section.fold.span) else {
+        let (Some(run), Some(span)) = (section.run, section.fold.span) else {
             return Err(damage(at, invalid("section", section.stream.0)));
         };
         self.sections.push(SectionSummary {
@@ -334,12 +290,11 @@ impl PackVerifier {
             max_timestamp_ms: span.max_timestamp_ms,
             merkle_root: section.fold.tree.root(),
             index_rows: layout::stored_u32(section.first_row)..layout::stored_u32(rows),
-            blocks: section.blocks_at..columns.fingerprints_at,
-            fingerprints: columns.fingerprints_at..columns.keys_at,
-            keys: columns.keys_at..at,
-            key_count: columns.keys.len() as u64,
+            blocks: section.blocks_at..run.at,
+            keys: run.at..at,
+            key_count: run.keys.len() as u64,
             // Whether keys were allowed is known from the section table alone; see `table`.
-            keyed: !columns.keys.is_empty(),
+            keyed: !run.keys.is_empty(),
         });
         Ok(())
     }
@@ -354,6 +309,7 @@ impl PackVerifier {
         if rows != self.index {
             return Err(damage(at, invalid("index rows", rows.len() as u64)));
         }
+        self.digest.part(part);
         self.part_offsets[0] = at;
         self.part_crcs[0] = table::part_crc(part).map_err(|error| damage(at, error))?;
         self.stage = Stage::Table;
@@ -372,6 +328,7 @@ impl PackVerifier {
         if rows != self.sections {
             return Err(damage(at, invalid("section table", rows.len() as u64)));
         }
+        self.digest.part(part);
         self.part_offsets[1] = at;
         self.part_crcs[1] = table::part_crc(part).map_err(|error| damage(at, error))?;
         self.stage = Stage::Footer;
@@ -418,6 +375,7 @@ impl PackVerifier {
         }
         super::index::check_kind(footer.kind, &self.sections)
             .map_err(|error| damage(self.at, error))?;
+        self.digest.part(bytes);
         self.stage = Stage::Done;
         Ok(Some(PACK_FOOTER_BYTES))
     }
@@ -425,10 +383,10 @@ impl PackVerifier {
 
 fn fold_block(
     fold: &mut SectionFold,
+    digest: &mut PackDigest,
     view: &BlockView<'_>,
     block_at: u64,
 ) -> Result<FrameSpan, PackDamage> {
-    let stream = view.header().stream;
     let mut block: Option<FrameSpan> = None;
     let mut frames = view.frames();
     loop {
@@ -436,9 +394,8 @@ fn fold_block(
         let Some(frame) = frames.next() else { break };
         let failed_at = block_at + frames.offset() as u64;
         let frame = frame.map_err(|error| damage(failed_at, error))?;
-        let span = fold
-            .frame(stream, &frame)
-            .map_err(|error| damage(at, error))?;
+        let span = fold.frame(&frame).map_err(|error| damage(at, error))?;
+        digest.frame(&frame);
         block = Some(FrameSpan::then(block, span));
     }
     block.ok_or(damage(block_at, invalid("frame_count", 0)))

@@ -93,7 +93,7 @@ impl<E: Env> LogService<E> {
     }
 
     /// The first published commit for which `before` is false.
-    async fn bisect(
+    pub(crate) async fn bisect(
         self: &Rc<Self>,
         feed: FeedId,
         name: &str,
@@ -287,7 +287,12 @@ impl<E: Env> LogService<E> {
         Ok(commit)
     }
 
-    async fn manifest(self: &Rc<Self>, name: &str, commit: &Commit) -> Result<Rc<Manifest>> {
+    /// The manifest that `commit` names.
+    pub(crate) async fn manifest(
+        self: &Rc<Self>,
+        name: &str,
+        commit: &Commit,
+    ) -> Result<Rc<Manifest>> {
         let path = paths::manifest(name, commit.feed, commit.stream, &commit.manifest);
         if let Some(Cached::Manifest(manifest)) = self.read_cache.borrow_mut().get(&path) {
             return Ok(manifest);

@@ -12,7 +12,7 @@ use super::{ReadChunk, ReadRequest};
 use crate::commit::{PackPlace, PackRef, paths};
 use crate::env::{Bucket, BucketError, Env};
 use crate::error::{Error, Result};
-use crate::ids::{FeedId, Sequence, StreamId};
+use crate::ids::{Digest, FeedId, LogId, Sequence, StreamId};
 use crate::pack::{BlockView, PACK_FOOTER_BYTES, PackFooter, PackIndex};
 use crate::shard::LogService;
 
@@ -32,18 +32,32 @@ impl<E: Env> LogService<E> {
         if let Some(Cached::Pack(index)) = self.read_cache.borrow_mut().get(&path) {
             return Ok((path, index));
         }
-        let footer_at = pack.pack_bytes.saturating_sub(PACK_FOOTER_BYTES as u64);
-        let tail = self.range(&path, footer_at..pack.pack_bytes).await?;
-        let decode = |error| Error::decode(&path, footer_at, error);
-        let footer = PackFooter::decode(&tail, pack.pack_bytes).map_err(decode)?;
-        let parts = self.range(&path, footer.index_range()).await?;
-        let index = PackIndex::decode(&footer, &parts)
-            .map_err(|error| Error::decode(&path, footer.index_range().start, error))?;
-        let index = Rc::new(index);
+        let index = Rc::new(self.read_index(&path, pack.pack_bytes).await?);
         self.read_cache
             .borrow_mut()
             .put(&path, Cached::Pack(index.clone()));
         Ok((path, index))
+    }
+
+    /// Index of the shared pack of that digest and length. Not kept: it may be nobody's.
+    pub(crate) async fn shared_index(
+        &self,
+        log: LogId,
+        digest: &Digest,
+        bytes: u64,
+    ) -> Result<PackIndex> {
+        self.read_index(&paths::shared_pack(log, digest), bytes)
+            .await
+    }
+
+    async fn read_index(&self, path: &str, bytes: u64) -> Result<PackIndex> {
+        let footer_at = bytes.saturating_sub(PACK_FOOTER_BYTES as u64);
+        let tail = self.range(path, footer_at..bytes).await?;
+        let decode = |error| Error::decode(path, footer_at, error);
+        let footer = PackFooter::decode(&tail, bytes).map_err(decode)?;
+        let parts = self.range(path, footer.index_range()).await?;
+        PackIndex::decode(&footer, &parts)
+            .map_err(|error| Error::decode(path, footer.index_range().start, error))
     }
 
     /// Adds frames of `stream` out of `pack`.

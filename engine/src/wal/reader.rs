@@ -7,9 +7,10 @@
 //! **Not here**: repair and verdicts (`recovery`), which must not trust the frontier.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File};
+use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
 use crate::error::{Error, Result};
 use crate::wal::entry::Entries;
 use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader, checksums_of_damaged};
@@ -23,30 +24,26 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub struct Group {
     /// Its header.
     pub header: GroupHeader,
-    bytes: GroupBytes,
-}
-
-#[derive(Clone)]
-enum GroupBytes {
-    Written(Arc<AlignedBuf>),
-    Read(Arc<Vec<u8>>),
+    /// What was written or read with it; neighbours in a read share that.
+    buf: Arc<AlignedBuf>,
+    range: Range<usize>,
 }
 
 impl Group {
-    pub(crate) fn read(header: GroupHeader, bytes: Vec<u8>) -> Self {
+    pub(crate) fn read(header: GroupHeader, bytes: &[u8]) -> Self {
+        let buf = AlignedBuf::copy_of(bytes);
+        let range = 0..buf.len();
         Self {
             header,
-            bytes: GroupBytes::Read(Arc::new(bytes)),
+            buf: Arc::new(buf),
+            range,
         }
     }
 
     /// All bytes of the group.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            GroupBytes::Written(buf) => buf,
-            GroupBytes::Read(buf) => buf,
-        }
+        self.buf.get(self.range.clone()).unwrap_or(&[])
     }
 
     /// The entries, in order.
@@ -77,17 +74,13 @@ impl GroupCache {
     pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) -> Option<AlignedBuf> {
         let mut freed = None;
         self.bytes += buf.capacity();
-        self.groups.push_back(Group {
-            header,
-            bytes: GroupBytes::Written(buf),
-        });
+        let range = 0..buf.len();
+        self.groups.push_back(Group { header, buf, range });
         while self.bytes > self.bytes_max
             && let Some(oldest) = self.groups.pop_front()
         {
-            if let GroupBytes::Written(buf) = oldest.bytes {
-                self.bytes -= buf.capacity();
-                freed = Arc::into_inner(buf).or(freed);
-            }
+            self.bytes -= oldest.buf.capacity();
+            freed = Arc::into_inner(oldest.buf).or(freed);
         }
         freed
     }
@@ -114,7 +107,11 @@ pub enum Missing {
 /// Reads groups forwards, a chunk of the disk at a time.
 pub struct LogReader<E: Env> {
     wal: Wal<E>,
-    chunk: Vec<u8>,
+    chunk: Arc<AlignedBuf>,
+    chunk_bytes: usize,
+    /// Chunks given out with groups, to be filled again once those are gone.
+    lent: Vec<Arc<AlignedBuf>>,
+    lent_max: usize,
     chunk_offset: u64,
     /// End and header checksum of the group given last.
     previous: Option<(u64, u32)>,
@@ -124,11 +121,20 @@ impl<E: Env> LogReader<E> {
     /// A reader of `wal`.
     #[must_use]
     pub fn new(wal: Wal<E>) -> Self {
+        Self::in_chunks(wal, CHUNK_BYTES, 1)
+    }
+
+    /// A reader that reads at least `chunk_bytes` of the disk at a time; groups keep what was read
+    /// with them in memory, and up to `lent_max` such chunks are used again when they are gone.
+    pub(crate) fn in_chunks(wal: Wal<E>, chunk_bytes: usize, lent_max: usize) -> Self {
         // Who starts at the tail of now finds what comes next even if it moved on to a new segment.
         let previous = Some(wal.durable_tail());
         Self {
             wal,
-            chunk: Vec::new(),
+            chunk: Arc::new(AlignedBuf::with_capacity(0)),
+            chunk_bytes: round_up(chunk_bytes),
+            lent: Vec::new(),
+            lent_max,
             chunk_offset: 0,
             previous,
         }
@@ -239,12 +245,13 @@ impl<E: Env> LogReader<E> {
                 header.offset
             ))));
         }
-        let Some(bytes) = self.bytes(offset, header.group_bytes as usize).await? else {
+        let Some(range) = self.fetch(offset, header.group_bytes as usize).await? else {
             return Ok(Err(None));
         };
-        let bytes = bytes.to_vec();
-        match header.check_body(bytes.get(GROUP_HEADER_BYTES..).unwrap_or(&[])) {
-            Ok(()) => Ok(Ok(Group::read(header, bytes))),
+        let buf = self.chunk.clone();
+        let group = Group { header, buf, range };
+        match header.check_body(group.bytes().get(GROUP_HEADER_BYTES..).unwrap_or(&[])) {
+            Ok(()) => Ok(Ok(group)),
             Err(error) => Ok(Err(damage(error.to_string()))),
         }
     }
@@ -265,6 +272,32 @@ impl<E: Env> LogReader<E> {
 
     /// `len` bytes at `offset`, `None` when the segment is gone.
     async fn bytes(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
+        let range = self.fetch(offset, len).await?;
+        Ok(range.map(|range| self.chunk.get(range).unwrap_or(&[])))
+    }
+
+    /// Gives the memory of chunks back; the next read takes new one.
+    pub(crate) fn release(&mut self) {
+        self.lent.clear();
+        self.chunk = Arc::new(AlignedBuf::with_capacity(0));
+    }
+
+    /// Puts the chunk aside; memory for the next one.
+    fn free_chunk(&mut self, bytes: usize) -> AlignedBuf {
+        let empty = Arc::new(AlignedBuf::with_capacity(0));
+        self.lent.push(std::mem::replace(&mut self.chunk, empty));
+        let free = |chunk: &Arc<AlignedBuf>| Arc::strong_count(chunk) == 1;
+        let free = self.lent.iter().position(free);
+        let free = free.and_then(|at| Arc::into_inner(self.lent.swap_remove(at)));
+        let surplus = self.lent.len().saturating_sub(self.lent_max);
+        self.lent.drain(..surplus);
+        free.filter(|chunk| chunk.capacity() >= bytes)
+            .unwrap_or_else(|| AlignedBuf::with_capacity(bytes))
+    }
+
+    /// Where in the chunk the `len` bytes at `offset` are, fewer at the end of the file; `None` when
+    /// the segment is gone.
+    async fn fetch(&mut self, offset: u64, len: usize) -> Result<Option<Range<usize>>> {
         let end = offset + len as u64;
         let chunk_end = self.chunk_offset + self.chunk.len() as u64;
         if offset < self.chunk_offset || end > chunk_end {
@@ -274,14 +307,15 @@ impl<E: Env> LogReader<E> {
             };
             let position = geometry.position_of(offset);
             let left = usize::try_from(geometry.segment_bytes - position).unwrap_or(usize::MAX);
-            let want = len.max(CHUNK_BYTES).min(left);
-            let read = segment.file.read_at(position, want).await;
+            let want = round_up(len.max(self.chunk_bytes)).min(left);
+            let buf = self.free_chunk(want);
+            let read = segment.file.read_into(position, want, buf).await;
             let path = self.wal.params().dir.join(&*segment.name);
-            self.chunk = read.map_err(|e| Error::io("read", &path, &e))?;
+            self.chunk = Arc::new(read.map_err(|e| Error::io("read", &path, &e))?);
             self.chunk_offset = offset;
         }
         let from = usize::try_from(offset - self.chunk_offset).unwrap_or(usize::MAX);
         let to = (from + len).min(self.chunk.len());
-        Ok(Some(self.chunk.get(from..to).unwrap_or(&[])))
+        Ok(Some(from..to.max(from)))
     }
 }

@@ -240,7 +240,7 @@ impl<'a, E: Env> Scanner<'a, E> {
         if bytes.len() < len || header.check_body(&bytes[GROUP_HEADER_BYTES..]).is_err() {
             return Ok(None);
         }
-        Ok(Some(Group::read(header, bytes)))
+        Ok(Some(Group::read(header, &bytes)))
     }
 
     /// The header at the place of `offset`, whatever offset it claims.

@@ -5,18 +5,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sealog_engine::ids::{Digest, Sequence};
-use sealog_engine::pack::{
-    BlockView, FingerprintChunk, PackFooter, PackIndex, PackSummary, PackVerifier,
-};
+use sealog_engine::ids::Sequence;
+use sealog_engine::pack::{BlockView, PackFooter, PackIndex, PackSummary, PackVerifier};
 use sealog_fuzz::resealed;
 
 fuzz_target!(|input: &[u8]| {
     try_pack(input);
     try_block(input);
     try_block(&resealed(input.get(..64).unwrap_or(input), 8));
-    let _ = FingerprintChunk::parse(input);
-    let _ = FingerprintChunk::parse(&resealed(input, 4));
 });
 
 fn try_pack(bytes: &[u8]) {
@@ -29,7 +25,6 @@ fn try_pack(bytes: &[u8]) {
         PackIndex::decode(&footer, bytes.get(range)?).ok()
     });
     let Some(summary) = verified else { return };
-    assert_eq!(summary.digest, Digest::of(bytes));
     let index = index.expect("what verifies opens");
     assert_eq!(index.sections(), summary.sections);
     for section in index.sections() {

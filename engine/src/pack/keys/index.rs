@@ -13,9 +13,10 @@ use super::reader::{FOOTER_END, HEADER, HEADER_BYTES, KeyIndexFooter};
 use super::{KEY_BYTES_MAX, KeyEntry};
 use crate::codec::{DecodeError, Writer};
 use crate::env::AlignedBuf;
-use crate::ids::{FeedId, StreamId};
+use crate::ids::{Digest, FeedId, StreamId};
 use crate::pack::layout::{self, invalid};
-use crate::pack::parts::{FinishedObject, PartWriter};
+use crate::pack::parts::PartWriter;
+use sha2::{Digest as _, Sha256};
 
 /// Bytes of one part handed to the uploader.
 const PART_BYTES: usize = 1 << 20;
@@ -46,10 +47,22 @@ impl KeyIndexOptions {
     }
 }
 
+/// The rest of a finished key index.
+#[derive(Debug)]
+pub struct FinishedObject {
+    /// The parts that were not drained before; every one but the last is a whole number of disk blocks.
+    pub parts: Vec<AlignedBuf>,
+    /// SHA-256 of the whole object: its name.
+    pub digest: Digest,
+    /// Length of the whole object.
+    pub bytes: u64,
+}
+
 /// Writes a key index from sorted entries.
 pub struct KeyIndexBuilder {
     options: KeyIndexOptions,
     out: PartWriter,
+    hash: Sha256,
     block: KeyBlockBuilder,
     filter: KeyFilter,
     top: Writer,
@@ -76,6 +89,7 @@ impl KeyIndexBuilder {
         Self {
             options,
             out,
+            hash: Sha256::new(),
             block: KeyBlockBuilder::new(options.block_bytes),
             filter: KeyFilter::for_keys(options.keys_expected),
             top: Writer::new(),
@@ -152,7 +166,16 @@ impl KeyIndexBuilder {
             top_crc: crc32c::crc32c(&self.top.0),
         };
         self.out.write(&footer.encode(FOOTER_END));
-        self.out.finish()
+        let bytes = self.out.position();
+        let parts = self.out.finish();
+        // What was cut before has been hashed when it was cut.
+        let rest = parts.last().map_or(&[][..], |last| &last[..]);
+        self.hash.update(rest);
+        FinishedObject {
+            parts,
+            digest: Digest(self.hash.finalize().into()),
+            bytes,
+        }
     }
 
     fn close_block(&mut self) {
@@ -164,6 +187,8 @@ impl KeyIndexBuilder {
         self.top.bytes(&self.first_key);
         self.block_count += 1;
         self.out.write(&bytes);
-        self.out.settle();
+        if let Some(part) = self.out.settle() {
+            self.hash.update(part);
+        }
     }
 }
