@@ -61,6 +61,11 @@ pub struct WalConfig {
     pub full_wait: Duration,
 }
 
+/// Least size of a pack: below it a pack would be mostly its own footer.
+const PACK_BYTES_MIN: u64 = 16 << 10;
+/// Longest wait for more batches before a group is written.
+const FLUSH_INTERVAL_MAX: Duration = Duration::from_secs(10);
+
 /// Everything the engine can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -158,8 +163,36 @@ impl EngineConfig {
         let segment = self.wal.segment_bytes;
         let group = self.group_bytes_max() as u64;
         let refuse = |text: String| Err(Error::Config(text));
-        if self.logs == 0 {
-            return refuse("logs = 0, at least 1 needed".to_owned());
+        let least: [(&str, u64, u64); 8] = [
+            ("logs", u64::from(self.logs), 1),
+            ("pack_bytes", self.pack_bytes, PACK_BYTES_MIN),
+            ("feeds_max", self.feeds_max, 1),
+            ("producers_max", self.producers_max, 1),
+            ("batch.records_max", self.frame.records_max as u64, 1),
+            ("batch.bytes_max", self.frame.batch_bytes_max as u64, 1),
+            (
+                "wal.flush_bytes",
+                self.wal.flush_bytes as u64,
+                BLOCK_BYTES as u64,
+            ),
+            (
+                "wal.checkpoint_bytes",
+                self.wal.checkpoint_bytes,
+                BLOCK_BYTES as u64,
+            ),
+        ];
+        for (key, value, min) in least {
+            if value < min {
+                return refuse(format!("{key} = {value}, at least {min} needed"));
+            }
+        }
+        let interval = self.wal.flush_interval;
+        if interval > FLUSH_INTERVAL_MAX {
+            return refuse(format!(
+                "wal.flush_interval_ms = {}, at most {}: every append waits for it",
+                interval.as_millis(),
+                FLUSH_INTERVAL_MAX.as_millis()
+            ));
         }
         if !segment.is_multiple_of(BLOCK_BYTES as u64) {
             return refuse(format!(

@@ -19,6 +19,7 @@
 mod closer;
 pub(crate) mod keys;
 mod orphans;
+pub(crate) mod owner;
 mod pack_writer;
 mod packer;
 mod packs;

@@ -7,6 +7,7 @@
 //! **Not here**: packs (`packer`), answering the caller of `seal` (`shard`).
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::packer::Packer;
 use super::{keys, stopping};
@@ -16,7 +17,11 @@ use crate::error::{Error, Result};
 use crate::feed::{Feed, Stream};
 use crate::ids::{CommitNumber, Digest, FeedId, Sequence};
 use crate::shard::LogService;
+use crate::sync::race;
 use crate::wal::entry::Change;
+
+/// How often a seal that waits looks whether the lane is in trouble.
+const TROUBLE_LOOK: Duration = Duration::from_secs(1);
 
 /// A sealed stream on its way.
 struct Sealed {
@@ -249,23 +254,40 @@ impl<E: Env> LogService<E> {
         feed: FeedId,
         number: CommitNumber,
     ) -> Result<Commit> {
-        let name = self
-            .lane
-            .published()
-            .until(|| {
-                let feeds = self.feeds.borrow();
-                let Some(found) = feeds.get(feed) else {
-                    return Some(Err(Error::FeedNotFound {
-                        feed: crate::error::feed_label(feed),
-                    }));
-                };
-                if found.head.commits > number.0 {
-                    return Some(Ok(found.name.clone()));
-                }
-                self.is_stopping().then(|| Err(stopping(self)))
-            })
-            .await?;
+        let mut trouble_since = None;
+        let name = loop {
+            let changed = self.lane.published().listen();
+            if let Some(done) = self.publication(feed, number) {
+                break done?;
+            }
+            let now = self.env.monotonic_ns();
+            trouble_since = self.lane.trouble().map(|_| trouble_since.unwrap_or(now));
+            let waited = trouble_since.map_or(0, |since| now - since);
+            if u128::from(waited) >= self.config.wal.full_wait.as_nanos()
+                && let Some(trouble) = self.lane.trouble()
+            {
+                return Err(Error::Bucket(format!(
+                    "commit {number} is sealed and durable, but not published yet: {trouble}; it \
+                     is published as soon as that ends, or after the next start"
+                )));
+            }
+            race(changed, self.env.sleep(TROUBLE_LOOK)).await;
+        };
         self.settle().await?;
         self.read_commit(&name, feed, number).await
+    }
+
+    /// The feed's name once the commit is published; an error if it will not be.
+    fn publication(&self, feed: FeedId, number: CommitNumber) -> Option<Result<Rc<str>>> {
+        let feeds = self.feeds.borrow();
+        let Some(found) = feeds.get(feed) else {
+            return Some(Err(Error::FeedNotFound {
+                feed: crate::error::feed_label(feed),
+            }));
+        };
+        if found.head.commits > number.0 {
+            return Some(Ok(found.name.clone()));
+        }
+        self.is_stopping().then(|| Err(stopping(self)))
     }
 }

@@ -301,9 +301,22 @@ async fn verdict<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()>
     Err(Error::corrupt(path.display(), position, detail))
 }
 
-/// Every segment that the state points into must be there.
+/// Every segment that the state points into must be there, and the one that the replay begins in.
 fn check_presence<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()> {
     let geometry = place.geometry();
+    let found = &examined.found;
+    let from = examined.loaded.root.replay_from;
+    let first = geometry.segment_of(from);
+    if !found.by_number.contains_key(&first) {
+        // Segments are made one after the other, each durable before the next, and this one is not
+        // retired: it is gone if something was in it, or if there is a later one.
+        let used = geometry.position_of(from) > crate::wal::segment::SEGMENT_HEADER_BYTES;
+        if used || found.by_number.range(first..).next().is_some() {
+            let (path, position) = found.place(first, 0);
+            let detail = format!("segment {first} is missing, or its header is damaged");
+            return Err(Error::corrupt(path.display(), position, detail));
+        }
+    }
     let feeds = &examined.loaded.feeds;
     let Some(needed) = feeds.needed_from() else {
         return Ok(());

@@ -72,10 +72,12 @@ impl<E: Env> LogService<E> {
     /// Recovers the log and starts serving it.
     ///
     /// # Errors
+    /// [`Error::Unusable`] for a bucket that is not this directory's.
     /// What recovery refuses: [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`], and
     /// [`Error::StorageFull`] when not even a checkpoint fits.
     pub(crate) async fn start(env: E, config: EngineConfig, place: LogPlace) -> Result<Rc<Self>> {
         let recovered = recover(&env, &place).await?;
+        crate::lane::owner::check(&env, &recovered.feeds).await?;
         let service = Rc::new(Self {
             env: env.clone(),
             wal: recovered.wal,
