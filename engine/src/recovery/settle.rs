@@ -24,10 +24,16 @@ pub(super) async fn settle_tail<E: Env>(place: &LogPlace, examined: &Examined<E>
         return Ok(());
     }
     extend_short(place, examined).await?;
+    rewrite(place, examined).await?;
     if examined.report.clean {
-        // Only the marker itself is unproven, and nothing was in flight when it was written.
+        // Nothing was in flight when the marker was written: nothing lies behind it.
         return Ok(());
     }
+    wipe(place, examined).await
+}
+
+/// WAL-22. The marker of a clean log is no exception: its process may have ended before its sync.
+async fn rewrite<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()> {
     let geometry = place.geometry();
     let mut touched = BTreeSet::new();
     for group in &examined.unproven {
@@ -46,7 +52,7 @@ pub(super) async fn settle_tail<E: Env>(place: &LogPlace, examined: &Examined<E>
             synced.map_err(|e| Error::io("sync", &examined.found.path(number), &e))?;
         }
     }
-    wipe(place, examined).await
+    Ok(())
 }
 
 /// WAL-23.
