@@ -190,6 +190,39 @@ fn clean_marker_whose_sync_failed_is_durable_before_the_log_goes_on() {
 }
 
 #[test]
+fn start_that_is_killed_anywhere_leaves_no_name_that_a_power_loss_takes_later() {
+    for steps in 1.. {
+        let plan = FaultPlan::none().with(Fault::LostEntry, ALWAYS);
+        let mut sim = Sim::new(steps, plan);
+        let mut history = History::default();
+        let whole = sim.run_for(steps, async |env: SimEnv| {
+            let _subject = EngineSubject::start(env.clone()).await.expect("starts");
+            // Long enough for the segments that are made ahead.
+            env.sleep(Duration::from_millis(200)).await;
+        });
+        sim.kill();
+        sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env.clone()).await.expect("starts");
+            subject.create_feed(FEED).await;
+            assert!(append(&env, &subject, &mut history, 5).await.acked > 0);
+        });
+        sim.crash();
+        let seen = sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env).await;
+            let subject = subject.unwrap_or_else(|e| panic!("killed at step {steps}: {e:?}"));
+            observe(&subject, FEED, &[]).await
+        });
+        let seen = seen.unwrap_or_else(|e| panic!("killed at step {steps}: {e}"));
+        let judged = judge(&mut history, FEED, &seen);
+        judged.unwrap_or_else(|e| panic!("killed at step {steps}: {e}"));
+        if whole.is_some() {
+            assert!(steps > 40, "only {steps} steps");
+            return;
+        }
+    }
+}
+
+#[test]
 fn deleted_feed_of_a_log_under_pressure_leaves_the_bucket() {
     let mut sim = Sim::new(1, FaultPlan::none());
     let mut history = History::default();
