@@ -110,6 +110,8 @@ pub(crate) async fn open_or_create<E: Env>(env: &E, config: &EngineConfig) -> Re
     let dir = &config.data_dir;
     if let Some(marker) = read_marker(env, dir).await? {
         check_fits(&marker, config)?;
+        // Whoever put it there may have been killed before its name was durable.
+        sync_dir(env, dir).await?;
         return Ok(marker);
     }
     if !config.create {
@@ -132,10 +134,12 @@ pub(crate) async fn open_or_create<E: Env>(env: &E, config: &EngineConfig) -> Re
 /// Replaces the marker, durably.
 pub(crate) async fn write_marker<E: Env>(env: &E, dir: &Path, marker: &Marker) -> Result<()> {
     write_whole(env.disk(), dir, MARKER_FILE, &marker.encode()).await?;
-    env.disk()
-        .sync_dir(dir)
-        .await
-        .map_err(|e| Error::io("sync", dir, &e))
+    sync_dir(env, dir).await
+}
+
+async fn sync_dir<E: Env>(env: &E, dir: &Path) -> Result<()> {
+    let synced = env.disk().sync_dir(dir).await;
+    synced.map_err(|e| Error::io("sync", dir, &e))
 }
 
 /// Makes the folders and the first checkpoint of a log. DIR-1.

@@ -15,6 +15,8 @@ use sealog_tests::subject::{Outcome, Subject};
 use std::time::Duration;
 
 const FEED: &str = "feed";
+/// Rate of what always happens, in parts per million.
+const ALWAYS: u32 = 1_000_000;
 
 /// What a process came to that appended until it had enough or was refused.
 #[derive(Debug, Default)]
@@ -148,6 +150,76 @@ fn checkpoint_folder_that_cannot_be_synced_leaves_the_checkpoints_before_whole()
     };
     let all = at_every_operation(strike, 15);
     assert!(all.len() >= 8, "{} runs", all.len());
+}
+
+#[test]
+fn clean_marker_whose_sync_failed_is_durable_before_the_log_goes_on() {
+    for seed in 0..8 {
+        let mut sim = Sim::new(seed, FaultPlan::none().with(Fault::LostWrite, ALWAYS));
+        let mut history = History::default();
+        let subject = sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env.clone()).await.expect("starts");
+            subject.create_feed(FEED).await;
+            append(&env, &subject, &mut history, 1).await;
+            // Long enough for the marker of an idle log: only the clean one is left to write.
+            env.sleep(Duration::from_secs(5)).await;
+            subject
+        });
+        sim.faults().plan.strike = Some(Strike {
+            fault: Fault::SyncEio,
+            path: ".seg",
+            after: 0,
+            times: 1,
+        });
+        sim.run(async |_| subject.close().await);
+        assert_eq!(sim.fired(Fault::SyncEio), 1, "seed {seed}");
+        sim.kill();
+        sim.faults().heal();
+        sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env.clone()).await.expect("starts");
+            assert_eq!(append(&env, &subject, &mut history, 1).await.acked, 8);
+        });
+        sim.crash();
+        let seen = sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env).await.expect("starts");
+            observe(&subject, FEED, &[]).await
+        });
+        let seen = seen.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        judge(&mut history, FEED, &seen).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
+#[test]
+fn start_that_is_killed_anywhere_leaves_no_name_that_a_power_loss_takes_later() {
+    for steps in 1.. {
+        let plan = FaultPlan::none().with(Fault::LostEntry, ALWAYS);
+        let mut sim = Sim::new(steps, plan);
+        let mut history = History::default();
+        let whole = sim.run_for(steps, async |env: SimEnv| {
+            let _subject = EngineSubject::start(env.clone()).await.expect("starts");
+            // Long enough for the segments that are made ahead.
+            env.sleep(Duration::from_millis(200)).await;
+        });
+        sim.kill();
+        sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env.clone()).await.expect("starts");
+            subject.create_feed(FEED).await;
+            assert!(append(&env, &subject, &mut history, 5).await.acked > 0);
+        });
+        sim.crash();
+        let seen = sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env).await;
+            let subject = subject.unwrap_or_else(|e| panic!("killed at step {steps}: {e:?}"));
+            observe(&subject, FEED, &[]).await
+        });
+        let seen = seen.unwrap_or_else(|e| panic!("killed at step {steps}: {e}"));
+        let judged = judge(&mut history, FEED, &seen);
+        judged.unwrap_or_else(|e| panic!("killed at step {steps}: {e}"));
+        if whole.is_some() {
+            assert!(steps > 40, "only {steps} steps");
+            return;
+        }
+    }
 }
 
 #[test]

@@ -144,7 +144,7 @@ pub(crate) async fn recover<E: Env>(env: &E, place: &LogPlace) -> Result<Recover
         drain_segments(env, &place.wal_dir()).await?;
     }
     let examined = examine(env, place).await?;
-    settle::settle_tail(place, &examined).await?;
+    settle::settle_tail(env, place, &examined).await?;
     let report = examined.report.clone();
     let (wal, feeds, mut checkpoints) = settle::start(env, place, examined);
     let feeds = std::cell::RefCell::new(feeds);

@@ -8,26 +8,44 @@
 //! **Not here**: the decision what to keep (`recovery`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::{Examined, LogPlace};
 use crate::checkpoint::Checkpoints;
-use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
+use crate::env::{AlignedBuf, BLOCK_BYTES, Disk, Env, File, round_up};
 use crate::error::{Error, Result};
 use crate::feed::Feeds;
 use crate::wal::log::{Wal, WalParams};
 use crate::wal::space::{SpaceStart, fill};
 
 /// Rewrites what is kept unproven, wipes what is dropped, syncs.
-pub(super) async fn settle_tail<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()> {
+pub(super) async fn settle_tail<E: Env>(
+    env: &E,
+    place: &LogPlace,
+    examined: &Examined<E>,
+) -> Result<()> {
     if crate::bug!("serve_before_sync") {
         return Ok(());
     }
+    sync_names(env, &examined.found.dir).await?;
     extend_short(place, examined).await?;
+    rewrite(place, examined).await?;
     if examined.report.clean {
-        // Only the marker itself is unproven, and nothing was in flight when it was written.
+        // Nothing was in flight when the marker was written: nothing lies behind it.
         return Ok(());
     }
+    wipe(place, examined).await
+}
+
+/// A killed process can have made segment files whose names are not durable yet.
+async fn sync_names<E: Env>(env: &E, dir: &Path) -> Result<()> {
+    let synced = env.disk().sync_dir(dir).await;
+    synced.map_err(|e| Error::io("sync", dir, &e))
+}
+
+/// WAL-22. The marker of a clean log is no exception: its process may have ended before its sync.
+async fn rewrite<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()> {
     let geometry = place.geometry();
     let mut touched = BTreeSet::new();
     for group in &examined.unproven {
@@ -46,7 +64,7 @@ pub(super) async fn settle_tail<E: Env>(place: &LogPlace, examined: &Examined<E>
             synced.map_err(|e| Error::io("sync", &examined.found.path(number), &e))?;
         }
     }
-    wipe(place, examined).await
+    Ok(())
 }
 
 /// WAL-23.
