@@ -16,7 +16,7 @@ use crate::layout::{
     ClientSection, ENTRY_BYTES, FINGERPRINT_BYTES, FORMAT_VERSION, FRAME_HEADER_BYTES, FrameHeader,
     FrameKind, HEADER_PREFIX_BYTES, MAGIC, NO_KEY, ServerSection, TableEntry, flag, record_flag,
 };
-use crate::limits::{FrameLimits, TIMESTAMP_MS_MAX};
+use crate::limits::FrameLimits;
 use crate::record::{MatchSequence, Record};
 
 /// Collects records into a batch.
@@ -203,14 +203,6 @@ impl BatchBuilder {
         let limits = &self.limits;
         let holds = record.key.is_some() || !record.tombstone;
         valid(holds, "record flags", record_flags(record))?;
-        let timestamp_ms = record.timestamp_ms.unwrap_or(0);
-        if timestamp_ms > TIMESTAMP_MS_MAX {
-            return Err(FrameError::TooMany {
-                what: "milliseconds since 1970 as a timestamp",
-                count: timestamp_ms,
-                limit: TIMESTAMP_MS_MAX,
-            });
-        }
         let key_bytes = record.key.map_or(0, <[u8]>::len);
         within("key", key_bytes, limits.key_bytes_max)?;
         let names_and_values: usize = record

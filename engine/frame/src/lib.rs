@@ -23,7 +23,7 @@ pub use batch::Batch;
 pub use builder::BatchBuilder;
 pub use error::FrameError;
 pub use layout::{FORMAT_VERSION, FRAME_HEADER_BYTES, FrameKind, SERVER_SECTION_BYTES};
-pub use limits::{FrameLimits, TIMESTAMP_MS_MAX};
+pub use limits::FrameLimits;
 pub use record::{Headers, MatchSequence, ProducerTag, Record, RecordView};
 pub use sparse::seal_sparse;
 pub use stamp::{Stamp, peek_frame_bytes, stamp};

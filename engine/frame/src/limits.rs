@@ -9,10 +9,6 @@
 use crate::layout::{ENTRY_BYTES, FINGERPRINT_BYTES, FRAME_HEADER_BYTES, HEADER_PREFIX_BYTES};
 use crate::layout::{SPARSE_DELTA_BYTES, SPARSE_TIMESTAMP_BYTES};
 
-/// Latest timestamp a record may carry: the end of the year 9999. One beyond it would drag every
-/// later record of the feed along, since timestamps never fall.
-pub const TIMESTAMP_MS_MAX: u64 = 253_402_300_799_999;
-
 /// What a batch and its records may be at most. A deployment may lower these, not raise them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLimits {

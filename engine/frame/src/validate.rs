@@ -11,7 +11,7 @@ use crate::layout::{
     ClientSection, FrameHeader, FrameKind, HEADER_PREFIX_BYTES, ServerSection, TableEntry, flag,
     record_flag,
 };
-use crate::limits::{FrameLimits, TIMESTAMP_MS_MAX};
+use crate::limits::FrameLimits;
 use crate::record::Headers;
 use crate::timestamp::TimestampMode;
 use crate::view::FrameView;
@@ -152,11 +152,7 @@ fn one_record(
     valid(flags & !record_flag::ALL == 0, "record flags", flags)?;
     let timestamp = entry.timestamp_ms.get();
     let holds = flags & record_flag::TIMESTAMP != 0 || timestamp == 0;
-    valid(
-        holds && timestamp <= TIMESTAMP_MS_MAX,
-        "timestamp_ms",
-        timestamp,
-    )?;
+    valid(holds, "timestamp_ms", timestamp)?;
     let key = entry.key_len();
     let key_bytes = key.unwrap_or(0);
     within("key", key_bytes, limits.key_bytes_max)?;

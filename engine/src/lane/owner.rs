@@ -21,13 +21,14 @@ pub(crate) async fn check<E: Env>(env: &E, feeds: &Feeds) -> Result<()> {
     };
     let number = CommitNumber(feed.head.commits - 1);
     let path = paths::commit(&feed.name, feed.id, number);
-    let known = match env.bucket().get(&path).await {
+    let same = match env.bucket().get(&path).await {
         Ok((bytes, _)) => {
             Commit::decode(&bytes).map_or(true, |commit| commit.digest() == feed.head.digest)
         }
-        Err(BucketError::NotFound { .. }) => knows_feed(env, feed).await,
+        Err(BucketError::NotFound { .. }) => false,
         Err(_) => true,
     };
+    let known = same || knows_feed(env, feed).await;
     if known {
         return Ok(());
     }
@@ -38,7 +39,7 @@ pub(crate) async fn check<E: Env>(env: &E, feeds: &Feeds) -> Result<()> {
     )))
 }
 
-/// A lost commit object is damage, if the bucket describes the feed as we do.
+/// A commit that is lost or not ours is damage, if the bucket describes the feed as we do.
 async fn knows_feed<E: Env>(env: &E, feed: &Feed) -> bool {
     match env
         .bucket()
