@@ -193,3 +193,46 @@ fn verify_passes_and_names_the_damaged_file_and_offset() {
         .run(&["verify"])
         .fails(5, &["corrupt: ", name, "at offset"]);
 }
+
+#[test]
+fn missing_segment_is_named_and_nothing_is_lost_over_it() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "kept", "--no-seal"]);
+    let segment = bench.data().join("wal/0/00000000.seg");
+    let aside = bench.path().join("aside");
+    std::fs::rename(&segment, &aside).unwrap();
+    for words in [
+        &["read", "f"][..],
+        &["append", "f", "--value", "second"],
+        &["verify"],
+    ] {
+        bench.run(words).fails(5, &["segment 0", "missing"]);
+    }
+    std::fs::rename(&aside, &segment).unwrap();
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "kept\n");
+}
+
+#[test]
+fn bucket_of_another_directory_is_refused_and_the_right_one_goes_on() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "a"]);
+    let other = bench.path().join("other");
+    let other = other.to_str().unwrap();
+    let wrong = ["append", "f", "--value", "b", "--bucket-dir", other];
+    bench.run(&wrong).fails(7, &["commit 0", "another bucket"]);
+    // Another directory's bucket, with a feed and commits of the same names.
+    let theirs = Bench::new();
+    theirs.ok(&["append", "f", "--value", "a"]);
+    let theirs = theirs.data().join("bucket");
+    let wrong = [
+        "append",
+        "f",
+        "--value",
+        "b",
+        "--bucket-dir",
+        theirs.to_str().unwrap(),
+    ];
+    bench.run(&wrong).fails(7, &["commit 0", "another bucket"]);
+    bench.ok(&["append", "f", "--value", "b"]);
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "a\nb\n");
+}
