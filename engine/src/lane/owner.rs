@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - Nothing is published beside a history: a bucket that doesn't know a commit of ours is refused at
-//!   the start, before anything is written.
+//!   the start, before anything is written to it.
 //! - A bucket that is out of reach, or holds damage, is not another bucket.
 //!
 //! **Not here**: what is wrong inside the right bucket (`verify`, reads).

@@ -307,14 +307,17 @@ fn check_presence<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()
     let found = &examined.found;
     let from = examined.loaded.root.replay_from;
     let first = geometry.segment_of(from);
+    let missing = |number| {
+        let (path, position) = found.place(number, 0);
+        let detail = format!("segment {number} is missing, or its header is damaged");
+        Err(Error::corrupt(path.display(), position, detail))
+    };
     if !found.by_number.contains_key(&first) {
         // Segments are made one after the other, each durable before the next, and this one is not
         // retired: it is gone if something was in it, or if there is a later one.
         let used = geometry.position_of(from) > crate::wal::segment::SEGMENT_HEADER_BYTES;
         if used || found.by_number.range(first..).next().is_some() {
-            let (path, position) = found.place(first, 0);
-            let detail = format!("segment {first} is missing, or its header is damaged");
-            return Err(Error::corrupt(path.display(), position, detail));
+            return missing(first);
         }
     }
     let feeds = &examined.loaded.feeds;
@@ -323,10 +326,8 @@ fn check_presence<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()
     };
     let last = geometry.segment_of(examined.report.end.saturating_sub(1));
     for number in geometry.segment_of(needed)..=last {
-        if !examined.found.by_number.contains_key(&number) {
-            let (path, position) = examined.found.place(number, 0);
-            let detail = format!("segment {number} is missing, or its header is damaged");
-            return Err(Error::corrupt(path.display(), position, detail));
+        if !found.by_number.contains_key(&number) {
+            return missing(number);
         }
     }
     Ok(())
