@@ -11,6 +11,8 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use super::buf_pool::BufPool;
+
 /// Alignment of buffers, file offsets and write lengths: the physical block of every disk we target.
 pub const BLOCK_BYTES: usize = 4096;
 
@@ -19,6 +21,8 @@ pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
+    /// Where the memory goes when the buffer is dropped; none: back to the allocator.
+    home: Option<BufPool>,
 }
 
 // SAFETY: the buffer owns its allocation and hands out references only through `&self`/`&mut self`.
@@ -53,7 +57,14 @@ impl AlignedBuf {
             ptr,
             len: 0,
             capacity,
+            home: None,
         }
+    }
+
+    /// The same buffer, whose memory goes to `home` when it is dropped.
+    pub(super) fn at_home(mut self, home: BufPool) -> Self {
+        self.home = Some(home);
+        self
     }
 
     /// A buffer holding a copy of `bytes`.
@@ -94,6 +105,7 @@ impl AlignedBuf {
         }
         let mut bigger = Self::with_capacity(needed.max(self.capacity * 2));
         bigger.extend_from_slice(self);
+        bigger.home = self.home.clone();
         *self = bigger;
     }
 
@@ -164,6 +176,17 @@ fn layout(capacity: usize) -> Layout {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            let empty = Self {
+                ptr: self.ptr,
+                len: 0,
+                capacity: self.capacity,
+                home: None,
+            };
+            // It owns the memory from here on, and frees it if there is no room for it.
+            home.put(empty);
+            return;
+        }
         // SAFETY: allocated in `allocate` with this very layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout(self.capacity)) }
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod buf;
+mod buf_pool;
 mod commit_thread;
 pub(crate) mod fs_ops;
 mod glommio_env;
@@ -38,6 +39,7 @@ mod watchdog;
 
 pub(crate) use buf::round_up;
 pub use buf::{AlignedBuf, BLOCK_BYTES};
+pub use buf_pool::BufPool;
 pub use glommio_env::{GlommioDisk, GlommioEnv, GlommioFile};
 pub use lock::{DirLock, Holder, LOCK_FILE, LockError};
 pub use preflight::{PreflightError, preflight};

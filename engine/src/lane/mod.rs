@@ -7,7 +7,7 @@
 //! ```
 //!
 //! **Invariants**
-//! - LANE-1: appends never wait for the lane, only for log space.
+//! - LANE-1: appends never wait for the lane, only for log space; groups give way to it (`wal::pace`).
 //! - LANE-2: a pack is staged only when it is durable in the bucket; packs of a stream are staged in
 //!   sequence order without gap.
 //! - LANE-3: a commit is created only when its seal and its manifest digest are durable in the log,
@@ -23,6 +23,7 @@ pub(crate) mod owner;
 mod pack_writer;
 mod packer;
 mod packs;
+mod part_queue;
 pub(crate) mod publish;
 mod region;
 mod sweep;
@@ -173,10 +174,11 @@ async fn work<E: Env>(
     if publish::publish_next(service, packer).await? {
         return Ok(true);
     }
-    if under_pressure(service) {
+    let short = is_short_of_space(service);
+    if short || packer.has_backlog() {
         packer.claim_space().await;
         let packed = packer.demultiplex().await?;
-        let freed = packer.relieve().await?;
+        let freed = short && packer.relieve().await?;
         if packed || freed {
             return Ok(true);
         }
@@ -194,16 +196,17 @@ async fn wait<E: Env>(service: &Rc<LogService<E>>, longest: Duration) {
     if service.lane.pressed.replace(false) {
         return;
     }
-    race(pressed, service.env.sleep(longest)).await;
+    let due = service.wal.pace().due().listen();
+    race(race(pressed, due), service.env.sleep(longest)).await;
     service.lane.pressed.set(false);
 }
 
-/// Whether the log holds so much that is not packed that the lane should work.
-fn under_pressure<E: Env>(service: &LogService<E>) -> bool {
+/// Whether the log holds so much that its oldest segments must be freed.
+fn is_short_of_space<E: Env>(service: &LogService<E>) -> bool {
     let space = service.wal.space();
     let segment_bytes = service.config.wal.segment_bytes;
     let held = (space.live_segments() as u64).saturating_sub(1) * segment_bytes;
-    held > service.config.wal.lane_start_bytes || space.shortage() != Shortage::Preparing
+    held > service.config.wal.disk_bytes_max / 2 || space.shortage() != Shortage::Preparing
 }
 
 /// Takes checkpoints when enough log has gone by, and when one would free segments.
@@ -235,7 +238,7 @@ fn checkpoint_due<E: Env>(service: &LogService<E>) -> bool {
     if since >= service.config.wal.checkpoint_bytes {
         return true;
     }
-    if !under_pressure(service) {
+    if !is_short_of_space(service) {
         return false;
     }
     let geometry = service.wal.geometry();

@@ -18,7 +18,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use super::under_pressure;
+use super::is_short_of_space;
 use crate::commit::{Commit, CommitKind, PackPlace, PackRef, paths};
 use crate::env::{Bucket, Env};
 use crate::error::Result;
@@ -102,7 +102,7 @@ impl Orphans {
         let last = objects.len() < BATCH;
         let mut reached = after;
         for object in objects {
-            if under_pressure(service) {
+            if is_short_of_space(service) {
                 return Ok(Some(Walk::Shared(reached)));
             }
             if shared_is_named(service, &object.key, object.len).await == Some(false) {
@@ -168,7 +168,7 @@ impl Orphans {
         for _ in 0..BATCH {
             let now_ns = service.env.monotonic_ns();
             let due = self.suspects.front().filter(|suspect| {
-                suspect.found_ns.saturating_add(grace_ns) <= now_ns && !under_pressure(service)
+                suspect.found_ns.saturating_add(grace_ns) <= now_ns && !is_short_of_space(service)
             });
             let Some(found_at) = due.map(|suspect| suspect.found_at) else {
                 return Ok(());
@@ -234,7 +234,7 @@ async fn shared_is_named<E: Env>(
     let log = service.wal.params().log;
     let index = service.shared_index(log, &digest, bytes).await.ok()?;
     for section in index.sections() {
-        if under_pressure(service) {
+        if is_short_of_space(service) {
             return None;
         }
         let named = section_is_named(service, section.feed, section.stream, (log, digest)).await;

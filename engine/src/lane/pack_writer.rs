@@ -1,82 +1,76 @@
 //! PackWriter: one pack in the making: hashed on the side while its finished parts go to the bucket.
 //!
 //! **Invariants**
-//! - Parts are uploaded in order; at most one job's parts wait.
+//! - No more than [`WAITING_MAX`] parts wait when a job begins.
 //! - After an error the pack is worth nothing: what it held is still in the log.
 //!
 //! **Not here**: which frames go in, and when to cut (`packer`).
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
-
-use crate::env::{AlignedBuf, Bucket, Env, Upload};
+use super::part_queue::PartQueue;
+use super::region::Key;
+use crate::env::{AlignedBuf, Bucket, BufPool, Env, Upload};
 use crate::error::{Error, Result};
 use crate::pack::{PackBuilder, PackError, PackKind, PackOptions, PackSummary};
-use crate::sync::both;
+
+/// Parts that may wait while more are being made.
+const WAITING_MAX: usize = 4;
 
 type UploadOf<E> = <<E as Env>::Bucket as Bucket>::Upload;
 
-/// Memory of parts that were uploaded, for parts to come. Fresh memory costs as much as filling it.
-#[derive(Clone, Default)]
-pub(super) struct SpareParts(Rc<RefCell<Vec<AlignedBuf>>>);
+/// A pack as the side thread sees it.
+pub(super) struct Assembly {
+    builder: PackBuilder,
+    out: flume::Sender<AlignedBuf>,
+}
 
-impl SpareParts {
-    /// Parts kept at most.
-    const MAX: usize = 8;
+impl Assembly {
+    pub(super) fn begin_section(
+        &mut self,
+        (feed, stream): Key,
+        keyed: bool,
+    ) -> std::result::Result<(), PackError> {
+        self.builder.begin_section(feed, stream, keyed)
+    }
 
-    fn put(&self, part: Arc<AlignedBuf>) {
-        let mut spare = self.0.borrow_mut();
-        if spare.len() < Self::MAX
-            && let Some(part) = Arc::into_inner(part)
-        {
-            spare.push(part);
+    /// Adds a frame; the parts that it completes are on their way at once.
+    pub(super) fn push_frame(&mut self, frame: &[u8]) -> std::result::Result<(), PackError> {
+        self.builder.push_frame(frame)?;
+        while let Some(part) = self.builder.drain() {
+            // Nobody takes parts any more: the pack was given up.
+            let _ = self.out.send(part);
         }
-    }
-
-    fn give_back(&self, parts: Vec<AlignedBuf>) {
-        let mut spare = self.0.borrow_mut();
-        spare.extend(parts);
-        spare.truncate(Self::MAX);
-    }
-
-    fn take(&self) -> Vec<AlignedBuf> {
-        std::mem::take(&mut self.0.borrow_mut())
-    }
-
-    /// Gives all of it back.
-    pub(super) fn clear(&self) {
-        self.take();
+        Ok(())
     }
 }
 
 /// A pack in the making.
 pub(super) struct PackWriter<E: Env> {
     env: E,
-    builder: Option<PackBuilder>,
-    upload: UploadOf<E>,
-    /// Parts that are ready and not uploaded yet.
-    pending: Vec<AlignedBuf>,
-    spare: SpareParts,
+    assembly: Option<Assembly>,
+    parts: PartQueue<UploadOf<E>>,
+    part_bytes: usize,
     position: u64,
     buffered: usize,
 }
 
 impl<E: Env> PackWriter<E> {
-    /// Begins a pack.
+    /// Begins a pack whose parts have their memory from `pool`.
     pub(super) async fn begin(
         env: &E,
         kind: PackKind,
         options: PackOptions,
-        spare: SpareParts,
+        pool: BufPool,
     ) -> Result<Self> {
-        let upload = env.bucket().upload().await?;
+        let parts = PartQueue::new(env.bucket().upload().await?);
+        let assembly = Assembly {
+            builder: PackBuilder::new(kind, options).in_memory_of(pool),
+            out: parts.entrance(),
+        };
         Ok(Self {
             env: env.clone(),
-            builder: Some(PackBuilder::new(kind, options)),
-            upload,
-            pending: Vec::new(),
-            spare,
+            assembly: Some(assembly),
+            parts,
+            part_bytes: options.part_room_bytes(),
             position: 0,
             buffered: 0,
         })
@@ -89,41 +83,28 @@ impl<E: Env> PackWriter<E> {
 
     /// Memory in use, roughly.
     pub(super) fn buffered_bytes(&self) -> usize {
-        self.buffered
-            + self
-                .pending
-                .iter()
-                .map(|part| part.capacity())
-                .sum::<usize>()
+        self.buffered + self.parts.len() * self.part_bytes
     }
 
-    /// Runs `job` on the side, while the parts of the job before it are uploaded.
+    /// Runs `job` on the side, while parts are uploaded.
     pub(super) async fn run(
         &mut self,
-        job: impl FnOnce(&mut PackBuilder) -> std::result::Result<(), PackError> + Send + 'static,
+        job: impl FnOnce(&mut Assembly) -> std::result::Result<(), PackError> + Send + 'static,
     ) -> Result<()> {
-        let Some(mut builder) = self.builder.take() else {
+        let Some(mut assembly) = self.assembly.take() else {
             return Err(Error::Closed);
         };
-        let spare = self.spare.take();
         let build = self.env.offload(move || {
-            spare.into_iter().for_each(|part| builder.reuse(part));
-            let done = job(&mut builder);
-            let parts: Vec<AlignedBuf> = std::iter::from_fn(|| builder.drain()).collect();
-            let spare = builder.take_spare();
-            (builder, parts, spare, done)
+            let done = job(&mut assembly);
+            (assembly, done)
         });
-        let pending = std::mem::take(&mut self.pending);
-        let send = send(&mut self.upload, pending, &self.spare);
-        let ((builder, parts, spare, done), sent) = both(build, send).await;
-        self.spare.give_back(spare);
+        let ((assembly, done), sent) = self.parts.beside(build).await;
         sent?;
         done.map_err(|error| damaged(&error))?;
-        self.position = builder.position();
-        self.buffered = builder.buffered_bytes();
-        self.builder = Some(builder);
-        self.pending = parts;
-        Ok(())
+        self.position = assembly.builder.position();
+        self.buffered = assembly.builder.buffered_bytes();
+        self.assembly = Some(assembly);
+        self.parts.drain_to(WAITING_MAX).await
     }
 
     /// Ends the pack and makes it durable under the path that `path` gives it.
@@ -131,28 +112,20 @@ impl<E: Env> PackWriter<E> {
         mut self,
         path: impl FnOnce(&PackSummary) -> String,
     ) -> Result<PackSummary> {
-        let Some(builder) = self.builder.take() else {
+        let Some(Assembly { builder, out }) = self.assembly.take() else {
             return Err(Error::Closed);
         };
         let finish = self.env.offload(move || builder.finish());
-        let pending = std::mem::take(&mut self.pending);
-        let send_pending = send(&mut self.upload, pending, &self.spare);
-        let (finished, sent) = both(finish, send_pending).await;
+        let (finished, sent) = self.parts.beside(finish).await;
         sent?;
         let (parts, summary) = finished.map_err(|error| damaged(&error))?;
-        send(&mut self.upload, parts, &self.spare).await?;
-        self.upload.finish(&path(&summary)).await?;
+        for part in parts {
+            let _ = out.send(part);
+        }
+        let upload = self.parts.finish().await?;
+        upload.finish(&path(&summary)).await?;
         Ok(summary)
     }
-}
-
-async fn send<U: Upload>(upload: &mut U, parts: Vec<AlignedBuf>, spare: &SpareParts) -> Result<()> {
-    for part in parts {
-        let part = Arc::new(part);
-        upload.part(part.clone()).await?;
-        spare.put(part);
-    }
-    Ok(())
 }
 
 fn damaged(error: &PackError) -> Error {

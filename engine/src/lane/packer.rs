@@ -12,9 +12,9 @@
 
 use std::rc::Rc;
 
-use super::needed_from;
 use super::packs::Packs;
 use super::region::{Intake, Key};
+use super::{is_short_of_space, needed_from};
 use crate::checkpoint::pack_reserve;
 use crate::commit::PackRef;
 use crate::env::Env;
@@ -52,9 +52,13 @@ impl<E: Env> Packer<E> {
         self.intake.rewind();
     }
 
+    fn shares_disk(&self) -> bool {
+        self.service.config.bucket_dir.is_none()
+    }
+
     /// Claims space for one pack where bucket and log share the disk.
     pub(super) async fn claim_space(&mut self) {
-        if self.service.config.bucket_dir.is_none() {
+        if self.shares_disk() {
             self.reserve.claim(self.service.config.pack_bytes).await;
         }
     }
@@ -64,12 +68,35 @@ impl<E: Env> Packer<E> {
         self.reserve.release().await;
     }
 
+    /// Whether so much is not read yet that packing it is worth while; if not, the log calls when it is.
+    pub(super) fn has_backlog(&self) -> bool {
+        let start = self.service.config.wal.lane_start_bytes;
+        let at = self.intake.cursor().saturating_add(start);
+        let backlog = self.service.wal.durable_end() >= at;
+        if !backlog {
+            self.service.wal.pace().call_at(at);
+        }
+        backlog
+    }
+
     /// Deals out everything durable that was not dealt out; `false` when there was nothing.
     pub(super) async fn demultiplex(&mut self) -> Result<bool> {
-        let target = self.service.wal.durable_end();
+        let pace = self.service.clone();
+        let pace = pace.wal.pace();
+        pace.give_way(self.shares_disk());
+        let worked = self.deal_all().await;
+        pace.give_way(false);
+        worked
+    }
+
+    async fn deal_all(&mut self) -> Result<bool> {
+        let mut target = self.service.wal.durable_end();
         let mut region = self.intake.next(target).await?;
         let worked = region.is_some();
         while let Some(full) = region {
+            if self.may_go_on() {
+                target = self.service.wal.durable_end();
+            }
             let next = self.intake.next(target);
             let (dealt, next) = both(self.packs.deal(full), next).await;
             dealt?;
@@ -77,6 +104,15 @@ impl<E: Env> Packer<E> {
         }
         self.packs.settle().await?;
         Ok(worked)
+    }
+
+    /// Whether nothing but new backlog waits for the lane.
+    fn may_go_on(&self) -> bool {
+        let service = &self.service;
+        self.has_backlog()
+            && service.feeds.borrow().next_sealed().is_none()
+            && !is_short_of_space(service)
+            && !service.is_stopping()
     }
 
     /// Packs all of a sealed stream that is not packed yet.

@@ -10,20 +10,22 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::closer::{Closer, Closing, is_discarded};
-use super::pack_writer::{PackWriter, SpareParts};
+use super::pack_writer::{Assembly, PackWriter};
 use super::region::{FrameRef, Intake, Key, Region, frames_of};
 use super::stopping;
-use crate::env::Env;
+use crate::env::{BufPool, Env};
 use crate::error::{Error, Result};
 use crate::ids::FeedId;
-use crate::pack::{PackBuilder, PackError, PackKind, PackOptions};
+use crate::pack::{PackError, PackKind, PackOptions};
 use crate::shard::LogService;
 use crate::wal::reader::{LogReader, Missing};
 
 /// A stream with at least this part of a region gets a pack of its own, the others share one.
 const HOT_SHARE: usize = 8;
-/// Most that is hashed in one go, while what was hashed before is uploaded.
-const JOB_BYTES_MAX: usize = 4 << 20;
+/// Most that is hashed in one go: what others have for the side thread waits for so long.
+const JOB_BYTES_MAX: usize = 16 << 20;
+/// Parts whose memory is kept for parts to come.
+const PARTS_KEPT: usize = 8;
 
 struct OpenPack<E: Env> {
     writer: PackWriter<E>,
@@ -38,24 +40,26 @@ pub(super) struct Packs<E: Env> {
     region_bytes: usize,
     job_bytes: usize,
     options: PackOptions,
-    spare: SpareParts,
+    /// Memory of parts.
+    pool: BufPool,
 }
 
 impl<E: Env> Packs<E> {
     /// None in the making yet.
     pub(super) fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
         let lane_bytes = service.lane.lane_bytes;
+        let options = PackOptions {
+            part_bytes: (lane_bytes / 128).clamp(64 << 10, 1 << 20),
+            ..PackOptions::default()
+        };
         Self {
             service: service.clone(),
             open: BTreeMap::new(),
             closer: Closer::start(service),
             region_bytes,
-            job_bytes: (region_bytes / 8).clamp(1, JOB_BYTES_MAX),
-            options: PackOptions {
-                part_bytes: (lane_bytes / 128).clamp(64 << 10, 1 << 20),
-                ..PackOptions::default()
-            },
-            spare: SpareParts::default(),
+            job_bytes: (region_bytes / 2).clamp(1, JOB_BYTES_MAX),
+            pool: BufPool::new(options.part_room_bytes(), PARTS_KEPT),
+            options,
         }
     }
 
@@ -63,12 +67,12 @@ impl<E: Env> Packs<E> {
     pub(super) async fn forget(&mut self) {
         self.open.clear();
         self.closer.clear().await;
-        self.spare.clear();
+        self.pool.clear();
     }
 
     /// Waits until every pack that was cut is staged.
     pub(super) async fn settle(&mut self) -> Result<()> {
-        self.spare.clear();
+        self.pool.clear();
         self.closer.settle().await
     }
 
@@ -234,10 +238,10 @@ impl<E: Env> Packs<E> {
             Some(pack) => pack,
             None => self.begin(key).await?,
         };
-        let job = move |builder: &mut PackBuilder| {
+        let job = move |pack: &mut Assembly| {
             frames
                 .iter()
-                .try_for_each(|frame| builder.push_frame(frame.bytes()))
+                .try_for_each(|frame| pack.push_frame(frame.bytes()))
         };
         pack.writer.run(job).await?;
         // Keys of tiny records can outgrow the records: LANE-4.
@@ -256,14 +260,14 @@ impl<E: Env> Packs<E> {
         };
         let mut writer = self.writer(kind).await?;
         writer
-            .run(move |builder| builder.begin_section(key.0, key.1, keyed))
+            .run(move |pack| pack.begin_section(key, keyed))
             .await?;
         Ok(OpenPack { writer, end: 0 })
     }
 
     async fn writer(&self, kind: PackKind) -> Result<PackWriter<E>> {
-        let spare = self.spare.clone();
-        PackWriter::begin(&self.service.env, kind, self.options, spare).await
+        let pool = self.pool.clone();
+        PackWriter::begin(&self.service.env, kind, self.options, pool).await
     }
 
     fn keyed(&self, feed: FeedId) -> bool {
@@ -352,9 +356,7 @@ impl<E: Env> Packs<E> {
                     ends.extend(frames.last().map(|last| (key, last.end)));
                     job.push((key, self.keyed(key.0), frames));
                 }
-                writer
-                    .run(move |builder| add_sections(builder, &job))
-                    .await?;
+                writer.run(move |pack| add_sections(pack, &job)).await?;
             }
             let closing = Closing {
                 writer,
@@ -368,14 +370,14 @@ impl<E: Env> Packs<E> {
 }
 
 fn add_sections(
-    builder: &mut PackBuilder,
+    pack: &mut Assembly,
     sections: &[(Key, bool, Vec<FrameRef>)],
 ) -> std::result::Result<(), PackError> {
-    for ((feed, stream), keyed, frames) in sections {
-        builder.begin_section(*feed, *stream, *keyed)?;
+    for (key, keyed, frames) in sections {
+        pack.begin_section(*key, *keyed)?;
         frames
             .iter()
-            .try_for_each(|frame| builder.push_frame(frame.bytes()))?;
+            .try_for_each(|frame| pack.push_frame(frame.bytes()))?;
     }
     Ok(())
 }

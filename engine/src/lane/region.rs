@@ -80,6 +80,12 @@ impl<E: Env> Intake<E> {
     pub(super) fn rewind(&mut self) {
         self.reader = Self::reader(&self.service, self.region_bytes);
         self.cursor = needed_from(&self.service);
+        self.service.wal.pace().read(self.cursor);
+    }
+
+    /// Everything before this log offset was given out.
+    pub(super) fn cursor(&self) -> u64 {
+        self.cursor
     }
 
     /// The next region below log offset `target`; `None` when there is nothing more.
@@ -102,6 +108,7 @@ impl<E: Env> Intake<E> {
             }
             self.service.env.yield_if_needed().await;
         }
+        self.service.wal.pace().read(self.cursor);
         if region.held == 0 {
             self.reader.release();
             return Ok(None);

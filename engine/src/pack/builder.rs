@@ -15,7 +15,7 @@ use super::keys::block::{KEY_BLOCK_BYTES_TARGET, KeyBlockBuilder};
 use super::layout::{self, align, invalid};
 use super::parts::PartWriter;
 use super::table::{self, IndexEntry, PACK_FOOTER_BYTES, PackFooter, PackKind, SectionSummary};
-use crate::env::AlignedBuf;
+use crate::env::{AlignedBuf, BufPool};
 use crate::ids::{Digest, FeedId, Sequence, StreamId};
 use sealog_frame::FrameView;
 
@@ -26,6 +26,14 @@ pub struct PackOptions {
     pub block_bytes: usize,
     /// Parts are cut at about this many bytes.
     pub part_bytes: usize,
+}
+
+impl PackOptions {
+    /// Memory of a part: what is behind its end when it is cut may take a block.
+    #[must_use]
+    pub fn part_room_bytes(&self) -> usize {
+        self.part_bytes + self.block_bytes
+    }
 }
 
 impl Default for PackOptions {
@@ -102,6 +110,13 @@ impl PackBuilder {
         }
     }
 
+    /// The same pack, with memory for its parts from `pool`.
+    #[must_use]
+    pub fn in_memory_of(mut self, pool: BufPool) -> Self {
+        self.out.set_pool(pool);
+        self
+    }
+
     /// Ends the section before, if there is one, and begins that of a stream; `keyed` says whether
     /// its feed allows keys. A section that gets no frame leaves no trace.
     ///
@@ -175,16 +190,6 @@ impl PackBuilder {
     /// The next part of the object that is ready, a multiple of the disk's block long.
     pub fn drain(&mut self) -> Option<AlignedBuf> {
         self.out.drain()
-    }
-
-    /// Takes memory of a part that was drained, for one to come.
-    pub fn reuse(&mut self, part: AlignedBuf) {
-        self.out.reuse(part);
-    }
-
-    /// Gives back what [`PackBuilder::reuse`] took and no part needed.
-    pub fn take_spare(&mut self) -> Vec<AlignedBuf> {
-        self.out.take_spare()
     }
 
     /// Bytes of the object so far, without the key run that is still to come.

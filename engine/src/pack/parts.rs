@@ -7,7 +7,7 @@
 //!
 //! **Not here**: what the bytes mean, and their digest.
 
-use crate::env::{AlignedBuf, BLOCK_BYTES};
+use crate::env::{AlignedBuf, BLOCK_BYTES, BufPool};
 use std::collections::VecDeque;
 
 /// Memory of a new object; from the second part on buffers are made in full size.
@@ -17,11 +17,12 @@ pub(crate) struct PartWriter {
     open: AlignedBuf,
     ready: VecDeque<AlignedBuf>,
     ready_bytes: usize,
-    spare: Vec<AlignedBuf>,
+    pool: BufPool,
     /// Object offset of the first byte of `open`.
     open_at: u64,
     part_bytes: usize,
-    slack_bytes: usize,
+    /// Capacity of a part.
+    room_bytes: usize,
 }
 
 impl PartWriter {
@@ -33,10 +34,10 @@ impl PartWriter {
             open: AlignedBuf::with_capacity(FIRST_BYTES.min(part_bytes)),
             ready: VecDeque::new(),
             ready_bytes: 0,
-            spare: Vec::new(),
+            pool: BufPool::new(0, 0),
             open_at: 0,
             part_bytes,
-            slack_bytes,
+            room_bytes: part_bytes + slack_bytes,
         }
     }
 
@@ -66,7 +67,7 @@ impl PartWriter {
             return None;
         }
         let cut = self.open.len() / BLOCK_BYTES * BLOCK_BYTES;
-        let mut next = self.fresh();
+        let mut next = self.pool.take(self.room_bytes);
         next.extend_from_slice(&self.open[cut..]);
         let mut part = std::mem::replace(&mut self.open, next);
         part.resize(cut);
@@ -76,23 +77,9 @@ impl PartWriter {
         self.ready.back().map(|part| &part[..])
     }
 
-    /// Takes memory for a part to come; too small a buffer is let go.
-    pub fn reuse(&mut self, mut part: AlignedBuf) {
-        if part.capacity() >= self.part_bytes + self.slack_bytes {
-            part.clear();
-            self.spare.push(part);
-        }
-    }
-
-    /// Gives back what [`PartWriter::reuse`] took and no part needed.
-    pub fn take_spare(&mut self) -> Vec<AlignedBuf> {
-        std::mem::take(&mut self.spare)
-    }
-
-    fn fresh(&mut self) -> AlignedBuf {
-        let bytes = self.part_bytes + self.slack_bytes;
-        let spare = self.spare.pop();
-        spare.unwrap_or_else(|| AlignedBuf::with_capacity(bytes))
+    /// Takes memory for parts from `pool`.
+    pub fn set_pool(&mut self, pool: BufPool) {
+        self.pool = pool;
     }
 
     /// The next part that is ready.
@@ -104,8 +91,7 @@ impl PartWriter {
 
     /// Memory in use, in bytes.
     pub fn buffered_bytes(&self) -> usize {
-        let spare: usize = self.spare.iter().map(AlignedBuf::capacity).sum();
-        self.open.capacity() + self.ready_bytes + spare
+        self.open.capacity() + self.ready_bytes
     }
 
     /// The parts that were not drained before; every one but the last is a multiple of [`BLOCK_BYTES`].
@@ -153,25 +139,6 @@ mod tests {
         full.iter().for_each(|part| got.extend_from_slice(part));
         got.extend_from_slice(last);
         assert_eq!(got, expected);
-    }
-
-    #[test]
-    fn reuse_takes_memory_that_is_big_enough() {
-        let mut writer = PartWriter::new(4 * BLOCK_BYTES, 0);
-        writer.write(&vec![1; 4 * BLOCK_BYTES]);
-        writer.settle();
-        let part = writer.drain().unwrap();
-        let idle = writer.buffered_bytes();
-        writer.reuse(AlignedBuf::with_capacity(BLOCK_BYTES));
-        assert_eq!(writer.buffered_bytes(), idle);
-        let address = part.as_ptr();
-        writer.reuse(part);
-        assert_eq!(writer.buffered_bytes(), idle + 4 * BLOCK_BYTES);
-        writer.write(&vec![2; 4 * BLOCK_BYTES]);
-        writer.settle();
-        writer.write(&[3]);
-        let last = writer.finish().pop().unwrap();
-        assert_eq!((last.as_ptr(), &last[..]), (address, &[3][..]));
     }
 
     #[test]

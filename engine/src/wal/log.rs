@@ -8,32 +8,32 @@
 //!
 //! **Not here**: admission (`append`), segment files (`space`), reading back (`reader`).
 
+mod flush;
 mod state;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use sealog_frame::Stamp;
 
-use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
+use crate::env::{AlignedBuf, BLOCK_BYTES, BufPool, Env, round_up};
 use crate::error::{Error, Result};
 use crate::frontier::Frontiers;
 use crate::ids::{FeedId, LogId, StreamId};
 use crate::limits::WalConfig;
-use crate::sync::{Event, race};
+use crate::sync::Event;
 use crate::wal::entry::{self, Change};
-use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupSeal, seal_summed};
+use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES};
+use crate::wal::pace::Pace;
 use crate::wal::reader::GroupCache;
 use crate::wal::segment::Geometry;
 use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
-use state::{InFlight, OpenGroup, State, inner_flush};
+use state::State;
 
-/// An idle log writes its marker after this long.
-const IDLE: Duration = Duration::from_secs(1);
+/// Group buffers kept for reuse: what the lane lets go of at once.
+const POOL: usize = 24;
 
 /// Where an entry lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +103,7 @@ struct Inner<E: Env> {
     state: RefCell<State>,
     space: Rc<Space<E>>,
     cache: RefCell<GroupCache>,
+    pace: Pace,
     work: Event,
     progress: Event,
     /// Notified when completions are due.
@@ -146,7 +147,7 @@ impl<E: Env> Wal<E> {
             in_flight: VecDeque::new(),
             completions: VecDeque::new(),
             due: VecDeque::new(),
-            pool: Vec::new(),
+            pool: BufPool::new(params.config.flush_bytes + BLOCK_BYTES, POOL),
             frontiers: Frontiers::at(params.end),
             next_group: 1,
             predecessor: params.predecessor,
@@ -165,6 +166,7 @@ impl<E: Env> Wal<E> {
             state: RefCell::new(state),
             space: space.clone(),
             cache,
+            pace: Pace::new(params.config.cache_bytes, params.end),
             work: Event::new(),
             progress,
             answers: Event::new(),
@@ -410,6 +412,11 @@ impl<E: Env> Wal<E> {
         &self.0.cache
     }
 
+    /// How log and lane share the disk.
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.0.pace
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.0.geometry
     }
@@ -450,170 +457,5 @@ impl<E: Env> Wal<E> {
         self.0.work.notify();
         self.durable(last.group + 1).await?;
         Ok(true)
-    }
-
-    async fn mark_idle(self) {
-        let mut seen = 0;
-        loop {
-            let ended = self.0.ended.until(|| self.poisoned().map(drop));
-            race(ended, self.0.env.sleep(IDLE)).await;
-            if self.poisoned().is_some() {
-                return;
-            }
-            let now = self.0.activity.get();
-            let mut state = self.0.state.borrow_mut();
-            let idle = now == seen && state.is_drained() && !state.last_is_marker;
-            if idle && state.marker_due.is_none() {
-                state.marker_due = Some(FLAG_MARKER);
-                drop(state);
-                self.0.work.notify();
-            }
-            seen = now;
-        }
-    }
-
-    async fn flush(self) {
-        while let Some(group) = self.next_group().await {
-            let segment = self.0.geometry.segment_of(group.offset);
-            let Some(file) = self.0.space.ready(segment).await else {
-                return;
-            };
-            let (buf, number, position) = self.submit(group);
-            let wal = self.clone();
-            self.0.env.spawn_urgent("wal commit", async move {
-                #[cfg(sealog_bugs)]
-                if crate::bugs::active("ack_before_sync") {
-                    let _ = file.file.write_at(buf.clone(), position).await;
-                    wal.finish(number, Ok(()));
-                    let _ = file.file.sync_data().await;
-                    return;
-                }
-                let result = file.file.commit(buf, position).await;
-                wal.finish(
-                    number,
-                    result.map_err(|error| format!("{}: {error}", file.name)),
-                );
-            });
-        }
-    }
-
-    /// The next group to submit, as soon as one may be in flight; `None` when the log stopped.
-    async fn next_group(&self) -> Option<OpenGroup> {
-        let interval = self.0.params.config.flush_interval;
-        if !interval.is_zero() {
-            let something = |s: &State| s.stopped() || s.open.is_some() || s.marker_due.is_some();
-            self.0
-                .work
-                .until(|| something(&self.0.state.borrow()).then_some(()))
-                .await;
-            self.0.env.sleep(interval).await;
-        }
-        self.0
-            .work
-            .until(|| {
-                let mut state = self.0.state.borrow_mut();
-                if state.stopped() {
-                    return Some(None);
-                }
-                state.take_submittable(&self.0).map(Some)
-            })
-            .await
-    }
-
-    fn submit(&self, group: OpenGroup) -> (Arc<AlignedBuf>, u64, u64) {
-        let mut state = self.0.state.borrow_mut();
-        let OpenGroup {
-            mut buf,
-            crc,
-            offset,
-            entries,
-            number,
-            flags,
-        } = group;
-        let seal = GroupSeal {
-            flags,
-            log: self.0.params.log,
-            incarnation: self.0.params.incarnation,
-            offset,
-            entries,
-            predecessor: state.predecessor,
-            durable_end: state.frontiers.durable().0,
-        };
-        let header = seal_summed(&mut buf, &seal, crc);
-        state.frontiers.write(header.end());
-        state.predecessor = header.crc();
-        state.last_is_marker = flags & FLAG_MARKER != 0;
-        let buf = Arc::new(if buf.capacity() > 2 * buf.len() {
-            let exact = AlignedBuf::copy_of(&buf);
-            state.recycle(buf);
-            exact
-        } else {
-            buf
-        });
-        state.in_flight.push_back(InFlight {
-            header,
-            buf: buf.clone(),
-            number,
-            done: false,
-        });
-        (buf, number, self.0.geometry.position_of(offset))
-    }
-
-    fn finish(&self, number: u64, result: std::result::Result<(), String>) {
-        if let Err(reason) = result {
-            self.poison(&reason);
-            return;
-        }
-        {
-            let mut state = self.0.state.borrow_mut();
-            if state.poisoned.is_some() {
-                return;
-            }
-            let group = state.in_flight.iter_mut().find(|g| g.number == number);
-            group.expect("in flight until finished").done = true;
-            while let Some(group) = state.in_flight.pop_front_if(|g| g.done) {
-                state.advance(&group);
-                let freed = self.0.cache.borrow_mut().push(group.header, group.buf);
-                if let Some(buf) = freed.filter(|buf| buf.capacity() > inner_flush(&self.0.params))
-                {
-                    state.recycle(buf);
-                }
-            }
-            let durable = state.durable_groups;
-            while let Some((_, then)) = state.completions.pop_front_if(|(g, _)| *g <= durable) {
-                state.due.push_back(then);
-            }
-        }
-        // The next group first: answers take longer than submitting it.
-        self.0.work.notify();
-        self.0.answers.notify();
-        self.0.progress.notify();
-    }
-
-    /// Runs the completions that are due; ends with the log.
-    async fn answer(self) {
-        loop {
-            self.answer_due();
-            if self.poisoned().is_some() {
-                return;
-            }
-            self.0
-                .answers
-                .until(|| {
-                    let state = self.0.state.borrow();
-                    (state.stopped() || !state.due.is_empty()).then_some(())
-                })
-                .await;
-        }
-    }
-
-    fn answer_due(&self) {
-        loop {
-            let due = self.0.state.borrow_mut().due.pop_front();
-            match due {
-                Some(then) => then(Ok(())),
-                None => return,
-            }
-        }
     }
 }

@@ -12,6 +12,7 @@
 pub mod entry;
 pub mod group;
 pub mod log;
+pub(crate) mod pace;
 pub mod reader;
 pub mod scan;
 pub mod segment;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::env::{AlignedBuf, BLOCK_BYTES, Env, File, round_up};
+use crate::env::{AlignedBuf, BLOCK_BYTES, BufPool, Env, File, round_up};
 use crate::error::{Error, Result};
 use crate::wal::entry::Entries;
 use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader, checksums_of_damaged};
@@ -70,9 +70,8 @@ impl GroupCache {
         }
     }
 
-    /// Adds the newest group; gives back a buffer that nobody uses any more, if that freed one.
-    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) -> Option<AlignedBuf> {
-        let mut freed = None;
+    /// Adds the newest group.
+    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) {
         self.bytes += buf.capacity();
         let range = 0..buf.len();
         self.groups.push_back(Group { header, buf, range });
@@ -80,9 +79,7 @@ impl GroupCache {
             && let Some(oldest) = self.groups.pop_front()
         {
             self.bytes -= oldest.buf.capacity();
-            freed = Arc::into_inner(oldest.buf).or(freed);
         }
-        freed
     }
 
     /// The first group at or after `offset`, if the cache reaches back that far.
@@ -109,9 +106,7 @@ pub struct LogReader<E: Env> {
     wal: Wal<E>,
     chunk: Arc<AlignedBuf>,
     chunk_bytes: usize,
-    /// Chunks given out with groups, to be filled again once those are gone.
-    lent: Vec<Arc<AlignedBuf>>,
-    lent_max: usize,
+    pool: BufPool,
     chunk_offset: u64,
     /// End and header checksum of the group given last.
     previous: Option<(u64, u32)>,
@@ -125,16 +120,15 @@ impl<E: Env> LogReader<E> {
     }
 
     /// A reader that reads at least `chunk_bytes` of the disk at a time; groups keep what was read
-    /// with them in memory, and up to `lent_max` such chunks are used again when they are gone.
-    pub(crate) fn in_chunks(wal: Wal<E>, chunk_bytes: usize, lent_max: usize) -> Self {
+    /// with them in memory, and up to `kept_max` such chunks are used again when they are gone.
+    pub(crate) fn in_chunks(wal: Wal<E>, chunk_bytes: usize, kept_max: usize) -> Self {
         // Who starts at the tail of now finds what comes next even if it moved on to a new segment.
         let previous = Some(wal.durable_tail());
         Self {
             wal,
             chunk: Arc::new(AlignedBuf::with_capacity(0)),
             chunk_bytes: round_up(chunk_bytes),
-            lent: Vec::new(),
-            lent_max,
+            pool: BufPool::new(chunk_bytes, kept_max),
             chunk_offset: 0,
             previous,
         }
@@ -278,21 +272,8 @@ impl<E: Env> LogReader<E> {
 
     /// Gives the memory of chunks back; the next read takes new one.
     pub(crate) fn release(&mut self) {
-        self.lent.clear();
+        self.pool.clear();
         self.chunk = Arc::new(AlignedBuf::with_capacity(0));
-    }
-
-    /// Puts the chunk aside; memory for the next one.
-    fn free_chunk(&mut self, bytes: usize) -> AlignedBuf {
-        let empty = Arc::new(AlignedBuf::with_capacity(0));
-        self.lent.push(std::mem::replace(&mut self.chunk, empty));
-        let free = |chunk: &Arc<AlignedBuf>| Arc::strong_count(chunk) == 1;
-        let free = self.lent.iter().position(free);
-        let free = free.and_then(|at| Arc::into_inner(self.lent.swap_remove(at)));
-        let surplus = self.lent.len().saturating_sub(self.lent_max);
-        self.lent.drain(..surplus);
-        free.filter(|chunk| chunk.capacity() >= bytes)
-            .unwrap_or_else(|| AlignedBuf::with_capacity(bytes))
     }
 
     /// Where in the chunk the `len` bytes at `offset` are, fewer at the end of the file; `None` when
@@ -308,7 +289,9 @@ impl<E: Env> LogReader<E> {
             let position = geometry.position_of(offset);
             let left = usize::try_from(geometry.segment_bytes - position).unwrap_or(usize::MAX);
             let want = round_up(len.max(self.chunk_bytes)).min(left);
-            let buf = self.free_chunk(want);
+            // The memory of the chunk before, if no group is left in it.
+            self.chunk = Arc::new(AlignedBuf::with_capacity(0));
+            let buf = self.pool.take(want);
             let read = segment.file.read_into(position, want, buf).await;
             let path = self.wal.params().dir.join(&*segment.name);
             self.chunk = Arc::new(read.map_err(|e| Error::io("read", &path, &e))?);

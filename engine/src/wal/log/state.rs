@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Inner, WalParams, WalStats};
-use crate::env::{AlignedBuf, BLOCK_BYTES, Env, round_up};
+use super::{Inner, WalStats};
+use crate::env::{AlignedBuf, BufPool, Env, round_up};
 use crate::error::{Error, Result};
 use crate::frontier::Frontiers;
 use crate::limits::PIPELINE_BYTES_MIN;
@@ -18,8 +18,6 @@ use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader};
 
 /// Group sizes remembered for [`super::Wal::stats`].
 const SIZES_KEPT: usize = 4096;
-/// Group buffers kept for reuse.
-const POOL: usize = 4;
 
 pub(super) type Completion = Box<dyn FnOnce(Result<()>)>;
 
@@ -47,7 +45,7 @@ pub(super) struct State {
     pub(super) completions: VecDeque<(u64, Completion)>,
     /// Completions whose group is durable, to be run.
     pub(super) due: VecDeque<Completion>,
-    pub(super) pool: Vec<AlignedBuf>,
+    pub(super) pool: BufPool,
     pub(super) frontiers: Frontiers,
     pub(super) next_group: u64,
     pub(super) predecessor: u32,
@@ -60,11 +58,6 @@ pub(super) struct State {
     pub(super) stats: WalStats,
 }
 
-/// Buffers of at least this size are worth keeping for the next group.
-pub(super) fn inner_flush(params: &WalParams) -> usize {
-    params.config.flush_bytes
-}
-
 impl State {
     pub(super) fn stopped(&self) -> bool {
         self.closed || self.poisoned.is_some()
@@ -72,13 +65,6 @@ impl State {
 
     pub(super) fn is_drained(&self) -> bool {
         self.open.is_none() && self.full.is_empty() && self.in_flight.is_empty()
-    }
-
-    pub(super) fn recycle(&mut self, mut buf: AlignedBuf) {
-        if self.pool.len() < POOL {
-            buf.clear();
-            self.pool.push(buf);
-        }
     }
 
     /// Makes sure the open group can take `bytes` more: WAL-1.
@@ -98,12 +84,8 @@ impl State {
         let offset = inner
             .geometry
             .place(self.frontiers.accepted().0, whole as u64);
-        let mut buf = match self.pool.pop() {
-            Some(buf) => buf,
-            None => AlignedBuf::with_capacity(flush_bytes + BLOCK_BYTES),
-        };
+        let mut buf = self.pool.take(GROUP_HEADER_BYTES + bytes);
         buf.resize(GROUP_HEADER_BYTES);
-        buf.reserve(bytes);
         self.open = Some(OpenGroup {
             buf,
             crc: 0,
