@@ -113,7 +113,7 @@ impl EngineConfig {
                 flush_bytes: 1 << 20,
                 flush_interval: Duration::ZERO,
                 disk_bytes_max: 1 << 30,
-                lane_start_bytes: 32 << 20,
+                lane_start_bytes: 64 << 20,
                 checkpoint_bytes: 128 << 20,
                 cache_bytes: 96 << 20,
                 commit_method: CommitMethod::Thread,
@@ -135,7 +135,7 @@ impl EngineConfig {
         config.wal.segment_bytes = 8 << 20;
         config.wal.flush_bytes = 256 << 10;
         config.wal.disk_bytes_max = 256 << 20;
-        config.wal.lane_start_bytes = 4 << 20;
+        config.wal.lane_start_bytes = 3 << 20;
         config.wal.checkpoint_bytes = 16 << 20;
         config.wal.cache_bytes = 4 << 20;
         config.pack_bytes = 16 << 20;

@@ -80,6 +80,13 @@ impl Feeds {
     }
 }
 
+/// Most lists of a feed have one item: memory per idle feed counts.
+pub(super) fn reserve_first<T>(list: &mut Vec<T>) {
+    if list.is_empty() {
+        list.reserve_exact(1);
+    }
+}
+
 fn invalid(field: &'static str, value: u64) -> DecodeError {
     DecodeError::Invalid { field, value }
 }
@@ -153,7 +160,7 @@ impl Feed {
             if !fits || stream.end < stream.first {
                 return Err(invalid("stream order", stream.id.0));
             }
-            feed.streams.reserve_exact(1);
+            reserve_first(&mut feed.streams);
             feed.streams.push(stream);
         }
         let producers = Producers::decode(r)?;
@@ -213,10 +220,11 @@ impl Stream {
             stream.manifest = Some(Digest(r.array()?));
         }
         for _ in 0..r.u64()? {
+            reserve_first(&mut stream.packs);
             stream.packs.push(take_pack(r)?);
         }
         for _ in 0..r.u64()? {
-            stream.index.reserve_exact(1);
+            reserve_first(&mut stream.index);
             stream.index.push(IndexEntry {
                 sequence: r.u64()?,
                 offset: r.u64()?,

@@ -8,6 +8,7 @@
 
 use sealog_frame::FrameView;
 
+use super::codec::reserve_first;
 use super::{Feed, Feeds, Head, IndexEntry, Stream, Totals};
 use crate::commit::{CommitKind, PackRef};
 use crate::ids::{CommitNumber, FeedId, StreamId};
@@ -155,7 +156,7 @@ impl Feed {
         }
         self.next_stream = StreamId(id.0 + 1);
         // Most feeds have one unpublished stream: 100,000 quiet feeds should not pay for four.
-        self.streams.reserve_exact(1);
+        reserve_first(&mut self.streams);
         self.streams.push(Stream {
             id,
             epoch: self.epoch,
@@ -275,6 +276,7 @@ impl Feed {
                 "pack {first}..{end} staged, stream {id} is packed to {at}"
             ));
         }
+        reserve_first(&mut stream.packs);
         stream.packs.push(pack.clone());
         let at = stream
             .index

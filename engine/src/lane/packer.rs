@@ -106,10 +106,10 @@ impl<E: Env> Packer<E> {
         Ok(worked)
     }
 
-    /// Whether nothing but new backlog waits for the lane.
+    /// Whether the log goes on filling whole regions, and nothing else waits for the lane.
     fn may_go_on(&self) -> bool {
         let service = &self.service;
-        self.has_backlog()
+        self.intake.has_region()
             && service.feeds.borrow().next_sealed().is_none()
             && !is_short_of_space(service)
             && !service.is_stopping()

@@ -88,6 +88,11 @@ impl<E: Env> Intake<E> {
         self.cursor
     }
 
+    /// Whether a whole region is durable and not given out.
+    pub(super) fn has_region(&self) -> bool {
+        self.service.wal.durable_end() >= self.cursor + self.region_bytes as u64
+    }
+
     /// The next region below log offset `target`; `None` when there is nothing more.
     pub(super) async fn next(&mut self, target: u64) -> Result<Option<Region>> {
         let mut region = Region::default();
