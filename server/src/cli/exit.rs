@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - Every variant of the engine's error has a status; a test reads the engine's source for new ones.
 //! - A report is one line, whatever text it is made of.
-//! - A broken pipe is silent.
+//! - A broken pipe is silent, unless what could not be told is that something was changed.
 //!
 //! **Not here**: what to do about an error (its own text says it).
 
@@ -32,6 +32,8 @@ pub(crate) enum Exit {
     StorageFull = 6,
     /// This machine or directory can't be used: locked, io_uring forbidden, newer format.
     Unusable = 7,
+    /// Done and durable, but standard output did not take the answer.
+    Unprinted = 8,
     /// Standard output was closed by its reader: 128 + SIGPIPE, as a shell shows it for others.
     BrokenPipe = 141,
 }
@@ -101,6 +103,12 @@ impl CliError {
             return Self::new(Exit::BrokenPipe, "BrokenPipe", "");
         }
         Self::io("writing to standard output", error)
+    }
+
+    /// What was asked is done and durable; only the answer, `done`, could not be printed.
+    pub(crate) fn unprinted(done: &str, error: &io::Error) -> Self {
+        let text = format!("done, but not printed: {done}; writing to standard output: {error}");
+        Self::new(Exit::Unprinted, "Unprinted", text)
     }
 
     /// Puts `place` in front: a line of the input, for instance.

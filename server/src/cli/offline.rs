@@ -141,7 +141,7 @@ pub(super) fn reshard(config: &EngineConfig, logs: u16, out: &mut Output) -> Res
     let progress = Progress::steps();
     let report = sealog_engine::reshard(config, logs, progress.step())?;
     drop(progress);
-    out.line(&ReshardShape::from(report), |shape| {
+    out.done(&ReshardShape::from(report), |shape| {
         format!(
             "{} instead of {}: {} moved, {} copied",
             count(shape.logs.len() as u64, "log"),
@@ -213,7 +213,7 @@ pub(super) fn accept_loss(config: &EngineConfig, out: &mut Output) -> Result<(),
     let progress = Progress::steps();
     let report = sealog_engine::accept_loss(config, progress.step())?;
     drop(progress);
-    out.line(&LossShape::from(report), accepted)
+    out.done(&LossShape::from(report), accepted)
 }
 
 fn accepted(shape: &LossShape) -> String {

@@ -180,6 +180,7 @@ fn statuses_are_the_documented_numbers() {
         (Exit::Corrupt, 5),
         (Exit::StorageFull, 6),
         (Exit::Unusable, 7),
+        (Exit::Unprinted, 8),
         (Exit::BrokenPipe, 141),
     ] {
         assert_eq!(exit as u8, number);
