@@ -81,6 +81,23 @@ impl RecordArgs {
     }
 }
 
+/// Latest time that a record may be given: 9999-12-31T23:59:59.999Z. One absurd timestamp would raise
+/// the effective timestamps of all records after it.
+pub(super) const TIMESTAMP_MS_MAX: u64 = 253_402_300_799_999;
+
+/// A record's timestamp, as long as it is one that people can write down.
+pub(super) fn timestamp(ms: Option<u64>) -> Result<Option<u64>, CliError> {
+    match ms {
+        Some(ms) if ms > TIMESTAMP_MS_MAX => Err(CliError::refused(
+            "OverLimit",
+            format!(
+                "timestamp of {ms} ms over the limit of {TIMESTAMP_MS_MAX} (9999-12-31T23:59:59.999Z)"
+            ),
+        )),
+        ms => Ok(ms),
+    }
+}
+
 /// Splits at the first `=`.
 fn split<'a>(option: &str, text: &'a OsStr) -> Result<(&'a [u8], &'a [u8]), CliError> {
     let bytes = text.as_bytes();
@@ -138,7 +155,7 @@ impl Input {
             version: args.version.unwrap_or(0),
             tombstone: args.tombstone,
             headers: Vec::new(),
-            timestamp_ms: args.timestamp,
+            timestamp_ms: timestamp(args.timestamp)?,
             fingerprint: args.fingerprint,
         };
         for header in &args.header {

@@ -22,6 +22,7 @@ mod history;
 mod input;
 mod lines;
 mod ndjson;
+mod object;
 mod offline;
 mod open;
 mod output;
