@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
-pub(crate) use write::Answer;
+pub(crate) use write::{Answer, check_feed_name};
 
 use crate::checkpoint::Checkpoints;
 use crate::env::Env;

@@ -11,8 +11,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use sealog_engine::PRODUCER_ID_BYTES_MAX;
 
 use super::exit::{CliError, Exit, one_line};
 use super::input::RecordArgs;
@@ -20,7 +23,8 @@ use super::time;
 
 const EXIT_HELP: &str = "\
 Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 storage full,
-7 unusable (locked, io_uring forbidden, newer format), 141 the reader of the output left.";
+7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 141 the reader of
+the output left.";
 
 /// Durable streams of records: append, seal into commits, read back.
 #[derive(Debug, Parser)]
@@ -147,6 +151,7 @@ pub(crate) struct AppendArgs {
     #[arg(
         long,
         value_name = "ID",
+        value_parser = producer_id(),
         requires = "producer_epoch",
         requires = "producer_seq"
     )]
@@ -169,6 +174,16 @@ pub(crate) enum MatchSeq {
     Empty,
     /// It is this.
     At(u64),
+}
+
+/// A producer's id: any bytes, 1 to 256 of them.
+fn producer_id() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|id| match id.len() {
+        1..=PRODUCER_ID_BYTES_MAX => Ok(id),
+        bytes => Err(format!(
+            "a producer id of {bytes} bytes, 1 to {PRODUCER_ID_BYTES_MAX} are allowed"
+        )),
+    })
 }
 
 fn match_sequence(text: &str) -> Result<MatchSeq, String> {
@@ -254,7 +269,7 @@ pub(crate) struct ProducersArgs {
     /// Name of the feed
     pub(crate) feed: String,
     /// Only this producer
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = producer_id())]
     pub(crate) producer: Option<OsString>,
     /// At most this many
     #[arg(long, value_name = "N")]

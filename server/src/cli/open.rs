@@ -7,7 +7,7 @@
 //! **Not here**: configuration (`config`).
 
 use futures_lite::future::block_on;
-use sealog_engine::{Engine, EngineConfig, ProductionEnv};
+use sealog_engine::{Engine, EngineConfig, MARKER_FILE, ProductionEnv};
 
 use super::exit::CliError;
 
@@ -35,6 +35,11 @@ pub(super) fn with_engine<F: Future<Output = Result<(), CliError>>>(
     let done = block_on(verb(engine.handle().clone()));
     let closed = block_on(engine.close());
     done.and(closed.map_err(CliError::from))
+}
+
+/// Whether the data directory was made already.
+pub(super) fn is_made(config: &EngineConfig) -> bool {
+    config.data_dir.join(MARKER_FILE).exists()
 }
 
 /// A data directory that is not there is "not found", with what to do about it.

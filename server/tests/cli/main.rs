@@ -9,4 +9,5 @@ mod bench;
 mod errors;
 mod places;
 mod read;
+mod refused;
 mod verbs;
