@@ -161,13 +161,15 @@ fn locked_directory_is_told_before_the_input_is_read() {
         .spawn()
         .unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    let in_use = |bench: &Bench| bench.run(&["feed", "list"]).status == 7;
-    while !in_use(&bench) {
+    let pid = format!("pid={}\n", holder.id());
+    let lock = bench.data().join("LOCK");
+    while !std::fs::read_to_string(&lock).unwrap().starts_with(&pid) {
         assert!(
             Instant::now() < deadline,
             "append without input holds no lock"
         );
         assert_eq!(holder.try_wait().unwrap(), None);
+        std::thread::sleep(Duration::from_millis(20));
     }
     let mut second = bench.command(&["append", "f", "--lines"]);
     second.stdin(Stdio::piped()).stderr(Stdio::piped());
