@@ -161,7 +161,7 @@ pub enum Error {
     #[error("configuration: {0}")]
     Config(String),
     /// No room for more. Retry later: appends resume by themselves when space returns.
-    #[error("storage full: {detail}")]
+    #[error("{STORAGE_FULL}{detail}")]
     StorageFull {
         /// What ran out.
         detail: String,
@@ -213,6 +213,8 @@ pub enum Error {
     Unusable(String),
 }
 
+const STORAGE_FULL: &str = "storage full: ";
+
 fn show(sequence: Option<u64>) -> String {
     sequence.map_or_else(|| "empty".to_owned(), |s| s.to_string())
 }
@@ -232,6 +234,15 @@ impl Error {
                 Effects::Unknown
             }
             _ => Effects::None,
+        }
+    }
+
+    /// No room, for a reason that may be another error's text.
+    pub(crate) fn full(detail: impl AsRef<str>) -> Self {
+        let detail = detail.as_ref();
+        let detail = detail.strip_prefix(STORAGE_FULL).unwrap_or(detail);
+        Self::StorageFull {
+            detail: detail.to_owned(),
         }
     }
 
@@ -287,4 +298,20 @@ impl From<crate::env::BucketError> for Error {
 /// Feed id in the form messages use.
 pub(crate) fn feed_label(id: FeedId) -> String {
     format!("feed id {id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_of_another_full_error_says_so_once() {
+        let inner = Error::full("write a.seg: no space left on device");
+        let outer = Error::full(inner.to_string());
+        assert_eq!(outer, inner);
+        assert_eq!(
+            outer.to_string(),
+            "storage full: write a.seg: no space left on device"
+        );
+    }
 }

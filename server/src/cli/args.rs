@@ -13,7 +13,9 @@ use std::process::ExitCode;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
 
 use sealog_engine::PRODUCER_ID_BYTES_MAX;
 
@@ -192,7 +194,7 @@ fn match_sequence(text: &str) -> Result<MatchSeq, String> {
         _ => text
             .parse()
             .map(MatchSeq::At)
-            .map_err(|_| "neither a sequence nor \"empty\"".to_owned()),
+            .map_err(|_| "neither a sequence (0 to 18446744073709551615) nor \"empty\"".to_owned()),
     }
 }
 
@@ -309,8 +311,8 @@ pub(crate) enum AdminVerb {
     },
     /// Change the number of logs of a cleanly closed data directory
     Reshard {
-        /// Number of logs to have
-        #[arg(long, value_name = "N")]
+        /// Number of logs to have: 1 to 65535
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
         logs: u16,
     },
     /// Make a damaged data directory open again, without what the damage took
@@ -379,7 +381,8 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, Ear
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Early::Shown(error),
         _ => Early::Wrong(CliError::usage(usage_line(&error)), json),
     };
-    let matches = Cli::command().try_get_matches_from(&line).map_err(early)?;
+    let command = take_numbers(Cli::command());
+    let matches = command.try_get_matches_from(&line).map_err(early)?;
     let mut cli = Cli::from_arg_matches(&matches).map_err(early)?;
     if let Verb::Append(args) = &mut cli.verb {
         let matches = matches.subcommand_matches("append");
@@ -387,6 +390,15 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, Ear
             .note_order(matches.unwrap_or(&ArgMatches::default()));
     }
     Ok(cli)
+}
+
+/// Lets "-1" be the value of an option, so that the option's own rule says what is wrong with it.
+fn take_numbers(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(take_numbers)
 }
 
 /// What clap says, without its usage block, in one line.
@@ -429,6 +441,32 @@ mod tests {
             let globals = parsed(line).unwrap().globals;
             assert_eq!(globals.data_dir.as_deref(), Some("d".as_ref()), "{line}");
             assert!(globals.json && globals.edge, "{line}");
+        }
+    }
+
+    #[test]
+    fn negative_numbers_meet_the_rule_of_their_option() {
+        parsed("sealog append f --value x --version -5").unwrap();
+        for (line, rule) in [
+            ("sealog read f --from -1", "'-1' for '--from <SEQ>'"),
+            ("sealog seal f --fencing-token -1", "--fencing-token"),
+            (
+                "sealog append f --value x --match-seq -1",
+                "neither a sequence (0 to ",
+            ),
+            ("sealog append f --value x --timestamp -7", "'-7'"),
+            ("sealog admin reshard --logs -1", "-1 is not in 1..=65535"),
+            ("sealog admin reshard --logs 0", "0 is not in 1..=65535"),
+            (
+                "sealog admin reshard --logs 70000",
+                "70000 is not in 1..=65535",
+            ),
+        ] {
+            let Early::Wrong(error, _) = parsed(line).unwrap_err() else {
+                panic!("{line} shows text");
+            };
+            assert!(error.message.contains(rule), "{line}: {}", error.message);
+            assert!(!error.message.contains("tip"), "{line}: {}", error.message);
         }
     }
 

@@ -93,7 +93,12 @@ fn boolean(value: &Value) -> Result<bool, String> {
 
 fn number<T: TryFrom<i64>>(value: &Value) -> Result<T, String> {
     let whole = value.as_integer().and_then(|n| T::try_from(n).ok());
-    whole.ok_or_else(|| "a whole number in range is needed".to_owned())
+    // TOML's numbers end where an i64 does.
+    let max = match size_of::<T>() {
+        2 => u64::from(u16::MAX),
+        _ => i64::MAX as u64,
+    };
+    whole.ok_or_else(|| format!("a whole number from 0 to {max} is needed"))
 }
 
 fn millis(value: &Value) -> Result<Duration, String> {
@@ -108,7 +113,9 @@ fn size<T: TryFrom<u64>>(value: &Value) -> Result<T, String> {
         _ => None,
     };
     let whole = bytes.and_then(|bytes| T::try_from(bytes).ok());
-    whole.ok_or_else(|| "bytes are needed: 67108864, or \"64 MiB\"".to_owned())
+    whole.ok_or_else(|| {
+        "bytes are needed, below 2^63: 67108864, or \"64 MiB\" (B, KiB, MiB, GiB)".to_owned()
+    })
 }
 
 fn size_of_text(text: &str) -> Option<u64> {
@@ -121,7 +128,8 @@ fn size_of_text(text: &str) -> Option<u64> {
         "GiB" => 30,
         _ => return None,
     };
-    count.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let bytes = count.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes <= i64::MAX as u64).then_some(bytes)
 }
 
 /// The configuration that the global options ask for.
@@ -232,13 +240,16 @@ mod tests {
             ("wal = 3", "unknown key wal"),
             (
                 "logs = 70000",
-                "logs = 70000: a whole number in range is needed",
+                "logs = 70000: a whole number from 0 to 65535 is needed",
             ),
-            ("logs = -1", "logs = -1: a whole number in range is needed"),
+            (
+                "logs = -1",
+                "logs = -1: a whole number from 0 to 65535 is needed",
+            ),
             ("pin = 1", "pin = 1: true or false is needed"),
             (
                 "pack_bytes = \"64 MB\"",
-                "pack_bytes = \"64 MB\": bytes are needed: 67108864, or \"64 MiB\"",
+                "pack_bytes = \"64 MB\": bytes are needed, below 2^63: 67108864, or \"64 MiB\" (B, KiB, MiB, GiB)",
             ),
         ] {
             assert_eq!(applied(text), Err(refusal.to_owned()), "{text}");
