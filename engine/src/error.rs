@@ -247,11 +247,16 @@ impl Error {
     }
 
     pub(crate) fn io(op: &'static str, path: &std::path::Path, error: &std::io::Error) -> Self {
-        let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
-        if full {
-            return Self::StorageFull {
-                detail: format!("{op} {}: {error}", path.display()),
-            };
+        let text = || format!("{op} {}: {error}", path.display());
+        match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => return Self::full(text()),
+            // Of a write or a sync nobody knows what it did before.
+            Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ENOTDIR | libc::ELOOP)
+                if matches!(op, "open" | "create" | "list" | "lock" | "read") =>
+            {
+                return Self::Unusable(text());
+            }
+            _ => {}
         }
         Self::Io {
             op,

@@ -128,7 +128,11 @@ fn inspect_damage_names_file_and_byte() {
     let path = dir.path().join("x");
     std::fs::write(&path, b"no format of ours").unwrap();
     let error = inspect(&path, &InspectOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("none of our formats"), "{error}");
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    assert!(
+        error.to_string().contains("is not a Sealog file"),
+        "{error}"
+    );
     std::fs::write(&path, b"SEALCOMT").unwrap();
     let error = inspect(&path, &InspectOptions::default()).unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");

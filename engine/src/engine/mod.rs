@@ -10,6 +10,7 @@
 mod handle;
 mod local;
 pub mod offline;
+mod place;
 mod session;
 
 pub use handle::Handle;
@@ -277,10 +278,8 @@ pub(crate) async fn serve<E: Env>(service: Rc<LogService<E>>, inbox: flume::Rece
 
 fn lock(config: &EngineConfig) -> Result<DirLock> {
     let dir = &config.data_dir;
+    place::check(config)?;
     if !dir.exists() {
-        if !config.create {
-            return Err(Error::Unusable(format!("{} does not exist", dir.display())));
-        }
         make_dir(dir).map_err(|e| Error::io("create", dir, &e))?;
     }
     DirLock::acquire(dir).map_err(|error| match error {

@@ -160,7 +160,7 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
 fn read_file(path: &Path) -> Result<String, CliError> {
     let file = super::lines::open_file(path)?;
     let mut text = String::new();
-    let reading = |error| CliError::io(&format!("reading {}", path.display()), &error);
+    let reading = |error| CliError::file("reading", path, &error);
     let bytes = file.metadata().map_err(reading)?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(CliError::usage(format!(

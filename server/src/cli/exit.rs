@@ -8,6 +8,7 @@
 //! **Not here**: what to do about an error (its own text says it).
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use sealog_engine::{Effects, Error};
@@ -44,6 +45,21 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Names of failures that are the command's own, with their statuses; the others are the engine's.
+const OWN_NAMES: [(Exit, &str); 11] = [
+    (Exit::Failure, "Io"),
+    (Exit::Usage, "Usage"),
+    (Exit::Refused, "OverLimit"),
+    (Exit::Refused, "Batch"),
+    (Exit::NotFound, "FileNotFound"),
+    (Exit::NotFound, "DataDirNotFound"),
+    (Exit::NotFound, "ProducerNotFound"),
+    (Exit::Corrupt, "Corrupt"),
+    (Exit::Unusable, "Unusable"),
+    (Exit::Unprinted, "Unprinted"),
+    (Exit::BrokenPipe, "BrokenPipe"),
+];
+
 /// Why the command did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CliError {
@@ -58,6 +74,7 @@ pub(crate) struct CliError {
 
 impl CliError {
     fn new(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
+        debug_assert!(OWN_NAMES.contains(&(exit, kind)), "{kind} is not listed");
         Self {
             exit,
             message: message.into(),
@@ -95,6 +112,22 @@ impl CliError {
     /// Reading or writing failed outside the engine.
     pub(crate) fn io(what: &str, error: &io::Error) -> Self {
         Self::new(Exit::Failure, "Io", format!("{what}: {error}"))
+    }
+
+    /// A file that was named can't be read: missing, not a file, not permitted.
+    pub(crate) fn file(what: &str, path: &Path, error: &io::Error) -> Self {
+        let text = format!("{what} {}: {error}", path.display());
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                Self::not_found("FileNotFound", format!("{} does not exist", path.display()))
+            }
+            io::ErrorKind::IsADirectory => {
+                Self::usage(format!("{} is a directory, not a file", path.display()))
+            }
+            io::ErrorKind::InvalidData => Self::usage(text),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => Self::unusable(text),
+            _ => Self::new(Exit::Failure, "Io", text),
+        }
     }
 
     /// Writing to standard output failed.

@@ -192,14 +192,14 @@ impl LineInput {
     }
 }
 
-/// A file to read; a missing one is not found.
+/// A file to read; a missing one is not found, a directory is none.
 pub(super) fn open_file(path: &Path) -> Result<File, CliError> {
-    File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            CliError::not_found("FileNotFound", format!("{} does not exist", path.display()))
-        }
-        _ => CliError::io(&format!("opening {}", path.display()), &error),
-    })
+    let failed = |error: io::Error| CliError::file("opening", path, &error);
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    Ok(file)
 }
 
 fn read_ahead(

@@ -45,7 +45,8 @@ pub(super) fn is_made(config: &EngineConfig) -> bool {
 /// A data directory that is not there is "not found", with what to do about it.
 pub(super) fn check_exists(config: &EngineConfig) -> Result<(), CliError> {
     let dir = &config.data_dir;
-    if dir.exists() {
+    let found = dir.try_exists();
+    if found.map_err(|error| CliError::file("data directory", dir, &error))? {
         return Ok(());
     }
     let text = format!(

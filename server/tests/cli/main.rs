@@ -10,4 +10,5 @@ mod errors;
 mod places;
 mod read;
 mod refused;
+mod statuses;
 mod verbs;
