@@ -123,6 +123,14 @@ pub enum Error {
         /// Id asked for.
         stream: StreamId,
     },
+    /// The stream is settled: its commit is published or on its way.
+    #[error("stream {stream} of feed {feed:?} is settled already: it was sealed or discarded")]
+    StreamSettled {
+        /// Name of the feed.
+        feed: String,
+        /// Id asked for.
+        stream: StreamId,
+    },
     /// An older stream was abandoned unsealed; settle it first.
     #[error(
         "stream {stream} of feed {feed:?} was abandoned unsealed: `admin resume` or `admin discard` it first"

@@ -66,6 +66,13 @@ const PACK_BYTES_MIN: u64 = 16 << 10;
 /// Longest wait for more batches before a group is written.
 const FLUSH_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
+/// Most memory that one number of the configuration may ask for; below it the machine decides.
+const MEMORY_BYTES_MAX: u64 = 64 << 30;
+/// Executors per core, at most: more would only wait for each other.
+pub(crate) const SHARDS_PER_CORE_MAX: usize = 16;
+/// Longest wait for log space.
+const FULL_WAIT_MAX: Duration = Duration::from_secs(3600);
+
 /// Everything the engine can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -184,6 +191,28 @@ impl EngineConfig {
         for (key, value, min) in least {
             if value < min {
                 return refuse(format!("{key} = {value}, at least {min} needed"));
+            }
+        }
+        let most: [(&str, u64, u64); 3] = [
+            (
+                "inflight_bytes_max",
+                self.inflight_bytes_max as u64,
+                MEMORY_BYTES_MAX,
+            ),
+            (
+                "wal.cache_bytes",
+                self.wal.cache_bytes as u64,
+                MEMORY_BYTES_MAX,
+            ),
+            (
+                "wal.full_wait_ms",
+                u64::try_from(self.wal.full_wait.as_millis()).unwrap_or(u64::MAX),
+                FULL_WAIT_MAX.as_millis() as u64,
+            ),
+        ];
+        for (key, value, max) in most {
+            if value > max {
+                return refuse(format!("{key} = {value}, at most {max} allowed"));
             }
         }
         let interval = self.wal.flush_interval;

@@ -416,8 +416,8 @@ impl<E: Env> Handle<E> {
     /// the given one, else the oldest.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::NoOpenStream`],
-    /// [`Error::AbandonedStream`] naming an older one, [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::StreamSettled`],
+    /// [`Error::NoOpenStream`], [`Error::AbandonedStream`] naming an older one, [`Error::Poisoned`], [`Error::Closed`].
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the stream may be settled.

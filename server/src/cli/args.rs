@@ -95,7 +95,7 @@ pub(crate) enum FeedVerb {
         /// Name: 1 to 1,024 bytes of UTF-8
         feed: String,
         /// Records may carry keys (the default)
-        #[arg(long, overrides_with = "no_keys")]
+        #[arg(long, conflicts_with = "no_keys")]
         keys: bool,
         /// Records may not carry keys
         #[arg(long)]
@@ -482,6 +482,7 @@ mod tests {
             "sealog append f --value x --producer p",
             "sealog append f --value x --match-seq last",
             "sealog append f --message m --no-seal --value x",
+            "sealog feed create f --keys --no-keys",
         ] {
             let Early::Wrong(error, _) = parsed(line).unwrap_err() else {
                 panic!("{line} shows text");

@@ -144,7 +144,8 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
     };
     if let Some(file) = &globals.config {
         let text = read_file(file)?;
-        apply(&mut config, &text).map_err(|error| {
+        let applied = apply(&mut config, &text).and_then(|()| check_lane(&config));
+        applied.map_err(|error| {
             CliError::usage(format!("configuration {}: {error}", file.display()))
         })?;
     }
@@ -155,6 +156,18 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
         config.bucket_dir = Some(dir.clone());
     }
     Ok(config)
+}
+
+/// The engine takes a lane that never starts by itself (it does so when space runs short); in a file
+/// it is a mistake.
+fn check_lane(config: &EngineConfig) -> Result<(), String> {
+    let (start, bound) = (config.wal.lane_start_bytes, config.wal.disk_bytes_max);
+    match start > bound {
+        true => Err(format!(
+            "wal.lane_start_bytes = {start}, at most wal.disk_bytes_max = {bound} makes sense"
+        )),
+        false => Ok(()),
+    }
 }
 
 fn read_file(path: &Path) -> Result<String, CliError> {

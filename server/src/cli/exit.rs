@@ -215,6 +215,7 @@ fn classify(error: &Error) -> (Exit, &'static str) {
         Error::KeysNotAllowed { .. } => (Exit::Refused, "KeysNotAllowed"),
         Error::NoOpenStream { .. } => (Exit::Refused, "NoOpenStream"),
         Error::StreamNotFound { .. } => (Exit::NotFound, "StreamNotFound"),
+        Error::StreamSettled { .. } => (Exit::Refused, "StreamSettled"),
         Error::AbandonedStream { .. } => (Exit::Refused, "AbandonedStream"),
         Error::CommitNotFound { .. } => (Exit::NotFound, "CommitNotFound"),
         Error::OverLimit { .. } => (Exit::Refused, "OverLimit"),

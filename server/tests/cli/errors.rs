@@ -70,7 +70,20 @@ fn reading_verbs_make_no_directory() {
 #[test]
 fn configuration_mistakes_are_named() {
     let bench = Bench::new();
-    let cases: [(&[u8], &str); 4] = [
+    let cases: [(&[u8], &str); 8] = [
+        (b"shards = 10000\n", "shards = 10000, at most "),
+        (
+            b"inflight_bytes_max = \"1000 GiB\"\n",
+            "inflight_bytes_max = 1073741824000, at most 68719476736 allowed",
+        ),
+        (
+            b"wal.lane_start_bytes = \"2 GiB\"\n",
+            "wal.lane_start_bytes = 2147483648, at most wal.disk_bytes_max = 268435456",
+        ),
+        (
+            b"wal.full_wait_ms = 3600001\n",
+            "wal.full_wait_ms = 3600001, at most 3600000 allowed",
+        ),
         (b"[wal]\nsegment_byte = 1\n", "unknown key wal.segment_byte"),
         (b"logs = \"two\"\n", "logs = \"two\": a whole number"),
         (b"logs = = 2\n", "line 1: "),

@@ -68,6 +68,13 @@ fn table() -> Vec<(Error, Exit)> {
             Exit::NotFound,
         ),
         (
+            Error::StreamSettled {
+                feed: feed(),
+                stream: StreamId(1),
+            },
+            Exit::Refused,
+        ),
+        (
             Error::AbandonedStream {
                 feed: feed(),
                 stream: StreamId(1),
