@@ -33,6 +33,7 @@ use super::open::{Handle, is_made, with_engine};
 use super::output::Output;
 use super::progress::Progress;
 use super::shapes::{AppendShape, CommitShape, count, range};
+use super::signals::Signals;
 
 /// Batches sent and not yet acknowledged.
 const IN_FLIGHT_MAX: usize = 64;
@@ -45,7 +46,8 @@ pub(super) fn run(
 ) -> Result<(), CliError> {
     let record_max = config.frame.record_bytes_max;
     let steady = args.producer.is_some();
-    let mut input = Input::open(args.records.clone(), steady, record_max)?;
+    let signals = Signals::listen()?;
+    let mut input = Input::open(args.records.clone(), steady, record_max, &signals)?;
     let mut builder = BatchBuilder::new(config.frame);
     // An epoch that somebody holds is of a feed that exists.
     let create = !args.no_create && args.fencing_token.is_none();
@@ -370,6 +372,7 @@ impl<'a> Appender<'a> {
                     "{records} before it stored, {range}, stream unsealed"
                 ))
             }
+            _ if error.is_interrupt() => error.and("nothing stored"),
             _ => error,
         }
     }

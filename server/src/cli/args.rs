@@ -25,8 +25,8 @@ use super::time;
 
 const EXIT_HELP: &str = "\
 Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 storage full,
-7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 141 the reader of
-the output left.";
+7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 130 and 143
+interrupted, 141 the reader of the output left.";
 
 /// Durable streams of records: append, seal into commits, read back.
 #[derive(Debug, Parser)]

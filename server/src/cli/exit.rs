@@ -35,6 +35,10 @@ pub(crate) enum Exit {
     Unusable = 7,
     /// Done and durable, but standard output did not take the answer.
     Unprinted = 8,
+    /// SIGINT came and it ended where it is clean: 128 + 2, as a shell shows it.
+    Interrupted = 130,
+    /// So did SIGTERM: 128 + 15.
+    Terminated = 143,
     /// Standard output was closed by its reader: 128 + SIGPIPE, as a shell shows it for others.
     BrokenPipe = 141,
 }
@@ -46,7 +50,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// Names of failures that are the command's own, with their statuses; the others are the engine's.
-const OWN_NAMES: [(Exit, &str); 11] = [
+const OWN_NAMES: [(Exit, &str); 13] = [
     (Exit::Failure, "Io"),
     (Exit::Usage, "Usage"),
     (Exit::Refused, "OverLimit"),
@@ -57,6 +61,8 @@ const OWN_NAMES: [(Exit, &str); 11] = [
     (Exit::Corrupt, "Corrupt"),
     (Exit::Unusable, "Unusable"),
     (Exit::Unprinted, "Unprinted"),
+    (Exit::Interrupted, "Interrupted"),
+    (Exit::Terminated, "Terminated"),
     (Exit::BrokenPipe, "BrokenPipe"),
 ];
 
@@ -138,6 +144,14 @@ impl CliError {
         Self::io("writing to standard output", error)
     }
 
+    /// A signal asked to end.
+    pub(crate) fn interrupted(terminated: bool) -> Self {
+        match terminated {
+            false => Self::new(Exit::Interrupted, "Interrupted", "interrupted"),
+            true => Self::new(Exit::Terminated, "Terminated", "terminated"),
+        }
+    }
+
     /// What was asked is done and durable; only the answer, `done`, could not be printed.
     pub(crate) fn unprinted(done: &str, error: &io::Error) -> Self {
         let text = format!("done, but not printed: {done}; writing to standard output: {error}");
@@ -154,6 +168,11 @@ impl CliError {
     pub(crate) fn and(mut self, more: impl std::fmt::Display) -> Self {
         self.message = format!("{}; {more}", self.message);
         self
+    }
+
+    /// Whether a signal asked to end.
+    pub(crate) fn is_interrupt(&self) -> bool {
+        matches!(self.exit, Exit::Interrupted | Exit::Terminated)
     }
 
     /// Whether the engine refused its configuration.

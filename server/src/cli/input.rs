@@ -18,6 +18,7 @@ use super::encode;
 use super::exit::CliError;
 use super::lines::LineInput;
 use super::ndjson;
+use super::signals::Signals;
 
 /// The options that say which records to append.
 #[derive(Debug, Clone, Default, Args)]
@@ -150,6 +151,7 @@ impl Input {
         args: RecordArgs,
         steady: bool,
         record_max: usize,
+        signals: &Signals,
     ) -> Result<Self, CliError> {
         let mut template = Template {
             version: args.version.unwrap_or(0),
@@ -173,7 +175,7 @@ impl Input {
             } else {
                 record_max.saturating_mul(4)
             };
-            let lines = LineInput::open(args.input.as_deref(), line_max, steady)?;
+            let lines = LineInput::open(args.input.as_deref(), line_max, steady, signals.clone())?;
             return Ok(match args.lines {
                 true => Self::Lines(lines, template),
                 false => Self::Ndjson(lines),

@@ -29,6 +29,7 @@ mod output;
 mod progress;
 mod read;
 mod shapes;
+mod signals;
 mod time;
 
 use std::process::ExitCode;

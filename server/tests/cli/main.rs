@@ -10,5 +10,6 @@ mod errors;
 mod places;
 mod read;
 mod refused;
+mod signals;
 mod statuses;
 mod verbs;
