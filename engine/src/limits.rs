@@ -80,6 +80,9 @@ pub struct EngineConfig {
     pub data_dir: PathBuf,
     /// The bucket folder; `None` is `bucket/` in the data directory.
     pub bucket_dir: Option<PathBuf>,
+    /// Text kept in a directory that is made with this configuration, as the file
+    /// [`SETTINGS_FILE`](crate::SETTINGS_FILE), for whoever opens it next. The engine does not read it.
+    pub settings: Option<String>,
     /// Number of logs, fixed when the directory is made.
     pub logs: u16,
     /// Executors to start; 0 is one per log, but no more than there are cores.
@@ -111,6 +114,7 @@ impl EngineConfig {
         Self {
             data_dir: data_dir.into(),
             bucket_dir: None,
+            settings: None,
             logs: 1,
             shards: 0,
             pin: false,

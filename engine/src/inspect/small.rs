@@ -1,4 +1,4 @@
-//! Small: files of ours without a magic number, known by their names: locks, the reserve, `feed.json`.
+//! Small: files of ours without a magic number, known by their names: locks, the reserve, settings, `feed.json`.
 //!
 //! **Not here**: what they are for (`env::lock`, `bucket`, `checkpoint`, `lane`).
 
@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::tree::fields;
 use super::{Input, Node};
+use crate::datadir::SETTINGS_FILE;
 use crate::env::LOCK_FILE;
 use crate::error::{Error, Result};
 
@@ -34,6 +35,15 @@ pub(super) fn named(input: &Input, path: &Path) -> Result<Option<Node>> {
             bytes: input.len(),
         }),
         "feed.json" => feed(input)?,
+        SETTINGS_FILE => {
+            let bytes = input.bytes(0, SMALL_BYTES_MAX)?;
+            let text = std::str::from_utf8(&bytes).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().filter(|line| line.contains(" = ")).collect();
+            (!lines.is_empty()).then(|| {
+                let lines = input.list(lines.into_iter(), Node::from);
+                fields! { format: "settings of a data directory", settings: lines }
+            })
+        }
         _ => None,
     })
 }

@@ -1,7 +1,7 @@
 //! Config: from profile, file and options to the engine's configuration. Reference: `docs/cli.md`.
 //!
 //! **Invariants**
-//! - Options win over the file, the file over the profile.
+//! - Options win over the file, the file over the profile; profile and bucket are the directory's own.
 //! - A key that is not in [`KEYS`] is an error that names it, and so is a value of the wrong kind.
 //!
 //! **Not here**: whether the numbers fit each other (the engine proves that).
@@ -14,6 +14,7 @@ use toml::{Table, Value};
 
 use super::args::Globals;
 use super::exit::CliError;
+use super::settings::Settings;
 
 /// Where data lives when nobody says.
 const DATA_DIR_DEFAULT: &str = "./sealog-data";
@@ -132,30 +133,61 @@ fn size_of_text(text: &str) -> Option<u64> {
     (bytes <= i64::MAX as u64).then_some(bytes)
 }
 
-/// The configuration that the global options ask for.
+/// The configuration that the global options ask for, and the directory remembers.
 pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
-    let mut config = match globals.edge {
+    let file = match &globals.config {
+        Some(path) => Some((path, read_file(path)?)),
+        None => None,
+    };
+    let apply_all = |config: &mut EngineConfig| {
+        if let Some((path, text)) = &file {
+            apply(config, text).map_err(|error| {
+                CliError::usage(format!("configuration {}: {error}", path.display()))
+            })?;
+        }
+        if let Some(dir) = &globals.data_dir {
+            config.data_dir.clone_from(dir);
+        }
+        if let Some(dir) = &globals.bucket_dir {
+            config.bucket_dir = Some(dir.clone());
+        }
+        Ok::<(), CliError>(())
+    };
+    // Which profile the rest stands on, only the directory knows.
+    let mut config = profile(false);
+    apply_all(&mut config)?;
+    let recorded = Settings::of(&config.data_dir)?;
+    let edge = globals.edge || recorded.as_ref().is_some_and(|recorded| recorded.edge);
+    if edge {
+        config = profile(true);
+        apply_all(&mut config)?;
+    }
+    if let (Some((path, _)), Err(error)) = (&file, check_lane(&config)) {
+        let text = format!("configuration {}: {error}", path.display());
+        return Err(CliError::usage(text));
+    }
+    match recorded {
+        Some(recorded) if recorded.edge != edge => {
+            let dir = config.data_dir.display();
+            return Err(CliError::usage(format!(
+                "--edge, but data directory {dir} was made with the standard profile: leave it out"
+            )));
+        }
+        Some(recorded) => recorded.settle_bucket(&mut config)?,
+        None => config.settings = Some(Settings::text(edge, &config)?),
+    }
+    Ok(config)
+}
+
+fn profile(edge: bool) -> EngineConfig {
+    match edge {
         true => EngineConfig::edge(DATA_DIR_DEFAULT),
         false => EngineConfig {
             // One writer with a window of 16 MiB; the engine's own default is for many.
             inflight_bytes_max: 32 << 20,
             ..EngineConfig::new(DATA_DIR_DEFAULT)
         },
-    };
-    if let Some(file) = &globals.config {
-        let text = read_file(file)?;
-        let applied = apply(&mut config, &text).and_then(|()| check_lane(&config));
-        applied.map_err(|error| {
-            CliError::usage(format!("configuration {}: {error}", file.display()))
-        })?;
     }
-    if let Some(dir) = &globals.data_dir {
-        config.data_dir.clone_from(dir);
-    }
-    if let Some(dir) = &globals.bucket_dir {
-        config.bucket_dir = Some(dir.clone());
-    }
-    Ok(config)
 }
 
 /// The engine takes a lane that never starts by itself (it does so when space runs short); in a file

@@ -66,6 +66,7 @@ fn places_that_cannot_be_used_are_status_7() {
         "wal/0/00000000.seg",
         "checkpoint",
         "bucket",
+        "settings.toml",
     ] {
         let path = data.join(part);
         let before = std::fs::metadata(&path).unwrap().permissions().mode();
@@ -85,14 +86,20 @@ fn places_that_cannot_be_used_are_status_7() {
     std::fs::create_dir(bench.path().join("bare")).unwrap();
     mode(&bench.path().join("bare"), 0o555);
     for (words, reason) in [
-        (["--data-dir", "plain/x"], "Not a directory"),
-        (["--data-dir", "plain"], "not a directory"),
-        (["--data-dir", "bare/x"], "ermission denied"),
-        (["--data-dir", "bare"], "ermission denied"),
-        (["--bucket-dir", "plain"], "not a directory"),
-        (["--bucket-dir", "bare/b"], "ermission denied"),
+        (&["--data-dir", "plain/x"][..], "Not a directory"),
+        (&["--data-dir", "plain"], "not a directory"),
+        (&["--data-dir", "bare/x"], "ermission denied"),
+        (&["--data-dir", "bare"], "ermission denied"),
+        (
+            &["--data-dir", "n1", "--bucket-dir", "plain"],
+            "not a directory",
+        ),
+        (
+            &["--data-dir", "n2", "--bucket-dir", "bare/b"],
+            "ermission denied",
+        ),
     ] {
-        let words = [&["append", "g", "--value", "x"], &words[..]].concat();
+        let words = [&["append", "g", "--value", "x"], words].concat();
         bound(&bench, &words).fails(7, &[reason]);
     }
     assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "v\n");
