@@ -28,6 +28,9 @@ Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 st
 7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 130 and 143
 interrupted, 141 the reader of the output left.";
 
+/// Heading of the global options: they stand below the verb's own.
+const EVERY_VERB: &str = "Options of every verb";
+
 /// Durable streams of records: append, seal into commits, read back.
 #[derive(Debug, Parser)]
 #[command(name = "sealog", version, after_help = EXIT_HELP, disable_help_subcommand = true)]
@@ -44,19 +47,19 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Globals {
     /// Data directory [default: ./sealog-data]
-    #[arg(long, global = true, env = "SEALOG_DATA_DIR", value_name = "DIR")]
+    #[arg(long, global = true, help_heading = EVERY_VERB, env = "SEALOG_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Folder for packs and commits [default: bucket/ in the data directory]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "DIR")]
     pub(crate) bucket_dir: Option<PathBuf>,
     /// Configuration file, TOML; an unknown key is an error
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Profile for small machines: 64 MiB of memory, batches up to 1 MiB
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) edge: bool,
     /// One JSON object per line on standard output, and on standard error for a failure
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) json: bool,
 }
 
@@ -67,16 +70,22 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Feed(FeedVerb),
     /// Append records and seal them into a commit
+    #[command(override_usage = "sealog append <FEED> [OPTIONS]")]
     Append(Box<AppendArgs>),
     /// Read records
+    #[command(override_usage = "sealog read <FEED> [OPTIONS]")]
     Read(ReadArgs),
     /// List the streams of a feed
+    #[command(override_usage = "sealog streams <FEED> [OPTIONS]")]
     Streams(ListArgs),
     /// List the commits of a feed
+    #[command(override_usage = "sealog commits <FEED> [OPTIONS]")]
     Commits(ListArgs),
     /// List the idempotent producers of a feed
+    #[command(override_usage = "sealog producers <FEED> [OPTIONS]")]
     Producers(ProducersArgs),
     /// Seal the open stream of a feed into a commit
+    #[command(override_usage = "sealog seal <FEED> [OPTIONS]")]
     Seal(SealArgs),
     /// Read everything kept and prove that it is what was written; changes nothing
     Verify,
@@ -441,6 +450,41 @@ mod tests {
             let globals = parsed(line).unwrap().globals;
             assert_eq!(globals.data_dir.as_deref(), Some("d".as_ref()), "{line}");
             assert!(globals.json && globals.edge, "{line}");
+        }
+    }
+
+    #[test]
+    fn help_shows_the_verbs_own_options_first() {
+        let help = |verb: &str| {
+            let mut command = take_numbers(Cli::command());
+            command.build();
+            let verb = command.find_subcommand_mut(verb).unwrap();
+            verb.render_help().to_string()
+        };
+        let place = |help: &str, word: &str| {
+            help.find(word)
+                .unwrap_or_else(|| panic!("{word} in {help}"))
+        };
+        for (verb, own) in [
+            (
+                "append",
+                &[
+                    "--record",
+                    "--lines",
+                    "--message",
+                    "--fencing-token",
+                    "--fingerprint",
+                ][..],
+            ),
+            ("read", &["--from", "--limit", "--follow"]),
+            ("seal", &["--message"]),
+        ] {
+            let help = help(verb);
+            let mut places = vec![place(&help, "<FEED> [OPTIONS]")];
+            places.extend(own.iter().map(|word| place(&help, word)));
+            places.push(place(&help, EVERY_VERB));
+            places.push(place(&help, "--data-dir"));
+            assert!(places.is_sorted(), "{help}");
         }
     }
 

@@ -41,27 +41,29 @@ pub(crate) struct RecordArgs {
     /// Version of the records within their keys
     #[arg(
         long,
+        display_order = 50,
         value_name = "N",
         allow_hyphen_values = true,
         conflicts_with = "ndjson"
     )]
     version: Option<i64>,
     /// The records are tombstones: they hide their keys
-    #[arg(long, conflicts_with = "ndjson")]
+    #[arg(long, display_order = 50, conflicts_with = "ndjson")]
     tombstone: bool,
     /// A header of the records: NAME=VALUE, split at the first "="; may be repeated
     #[arg(
         long,
+        display_order = 50,
         value_name = "N=V",
         allow_hyphen_values = true,
         conflicts_with = "ndjson"
     )]
     header: Vec<OsString>,
     /// Timestamp of the records, milliseconds since 1970
-    #[arg(long, value_name = "MS", conflicts_with = "ndjson")]
+    #[arg(long, display_order = 50, value_name = "MS", conflicts_with = "ndjson")]
     timestamp: Option<u64>,
     /// Fingerprint of the records: 64 hex digits
-    #[arg(long, value_name = "HEX", value_parser = encode::fingerprint, conflicts_with = "ndjson")]
+    #[arg(long, display_order = 50, value_name = "HEX", value_parser = encode::fingerprint, conflicts_with = "ndjson")]
     fingerprint: Option<[u8; 32]>,
     /// The records in the order of the command line: whether each is a `--record`.
     #[arg(skip)]
