@@ -63,6 +63,9 @@ pub struct Scenario {
     pub corruption_allowed: bool,
     /// The device changes what it was given: data may be missing, but never be wrong.
     pub damaged: bool,
+    /// Three more processes work when all others did, on a device that begins to change what it is
+    /// given as this plan says.
+    pub damaged_last: Option<FaultPlan>,
     /// After the last round a bit flips in the newest file below this folder, of a store closed in
     /// good order: everything in it is known to be durable, so the damage must be found.
     pub rot_after_close: Option<&'static str>,
@@ -88,6 +91,7 @@ impl Scenario {
             operations: 20,
             corruption_allowed: false,
             damaged: false,
+            damaged_last: None,
             rot_after_close: None,
             heals_room: false,
         }
@@ -206,20 +210,17 @@ impl Run {
         let mut round = 0;
         while round < self.scenario.rounds || (self.falls_short() && round < ROUNDS_MAX) {
             round += 1;
-            let cut = self.rng.below(3) > 0;
-            let steps = 1 + self.rng.below(self.scenario.steps_max);
-            let steps = match (cut, self.scenario.heals_room) {
-                (true, _) => steps,
-                // A seal waits for as long as the bucket is full.
-                (false, true) => 60_000,
-                (false, false) => u64::MAX,
-            };
-            let closes = self.rng.coin();
-            if self.work::<S>(steps, closes)? == Worked::Corrupt {
+            if self.round::<S>()? == Worked::Corrupt {
                 return Ok(self.report(&[], true));
             }
-            self.end();
-            self.breach()?;
+        }
+        if let Some(plan) = self.scenario.damaged_last.take() {
+            self.begin_damage(plan);
+            for _ in 0..3 {
+                if self.round::<S>()? == Worked::Corrupt {
+                    return Ok(self.report(&[], true));
+                }
+            }
         }
         self.sim.faults().heal();
         if self.scenario.heals_room {
@@ -264,6 +265,33 @@ impl Run {
             self.rot_bucket::<S>(&after)?;
         }
         Ok(self.report(&after, false))
+    }
+
+    /// One process, from its start to its end.
+    fn round<S: Subject>(&mut self) -> Result<Worked, String> {
+        let cut = self.rng.below(3) > 0;
+        let steps = 1 + self.rng.below(self.scenario.steps_max);
+        let steps = match (cut, self.scenario.heals_room) {
+            (true, _) => steps,
+            // A seal waits for as long as the bucket is full.
+            (false, true) => 60_000,
+            (false, false) => u64::MAX,
+        };
+        let closes = self.rng.coin();
+        let worked = self.work::<S>(steps, closes)?;
+        if worked == Worked::Fine {
+            self.end();
+            self.breach()?;
+        }
+        Ok(worked)
+    }
+
+    /// From now on data may be missing, but never be wrong.
+    fn begin_damage(&mut self, plan: FaultPlan) {
+        self.sim.faults().plan = plan;
+        self.scenario.damaged = true;
+        self.scenario.corruption_allowed = true;
+        self.scenario.mix = Mix::damaged();
     }
 
     /// Whether the run did less than its scenario asks for.

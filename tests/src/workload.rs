@@ -71,6 +71,17 @@ impl Mix {
         }
     }
 
+    /// Appends and many reads, for a device that loses data: nobody counts on what was promised, all
+    /// count on what they are given.
+    #[must_use]
+    pub fn damaged() -> Self {
+        Self {
+            produce: 0,
+            read: 20,
+            ..Self::appends()
+        }
+    }
+
     /// Everything.
     #[must_use]
     pub fn life_cycle() -> Self {

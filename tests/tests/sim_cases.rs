@@ -190,6 +190,52 @@ fn clean_marker_whose_sync_failed_is_durable_before_the_log_goes_on() {
 }
 
 #[test]
+fn sync_that_failed_is_made_up_for_before_the_next_process_goes_on() {
+    let mut struck = 0;
+    for after in 0.. {
+        let strike = Strike {
+            fault: Fault::SyncEio,
+            path: ".seg",
+            after,
+            times: 1,
+        };
+        let mut plan = FaultPlan::none().with(Fault::LostWrite, ALWAYS);
+        plan.strike = Some(strike);
+        let mut sim = Sim::new(after, plan);
+        let mut history = History::default();
+        sim.run(async |env: SimEnv| {
+            if let Ok(subject) = EngineSubject::start(env.clone()).await {
+                subject.create_feed(FEED).await;
+                append(&env, &subject, &mut history, 6).await;
+            }
+        });
+        if sim.fired(Fault::SyncEio) == 0 {
+            break;
+        }
+        struck += 1;
+        sim.kill();
+        sim.faults().heal();
+        sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env.clone()).await.expect("starts");
+            subject.create_feed(FEED).await;
+            // Long enough to leave the segments that were ready.
+            let work = append(&env, &subject, &mut history, 12).await;
+            assert_eq!(work.failed, 0, "sync {after}: {work:?}");
+        });
+        sim.crash();
+        let seen = sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env).await;
+            let subject = subject.unwrap_or_else(|e| panic!("sync {after}: {e:?}"));
+            observe(&subject, FEED, &[]).await
+        });
+        let seen = seen.unwrap_or_else(|e| panic!("sync {after}: {e}"));
+        let judged = judge(&mut history, FEED, &seen);
+        judged.unwrap_or_else(|e| panic!("sync {after}: {e}"));
+    }
+    assert!(struck > 20, "only {struck} syncs");
+}
+
+#[test]
 fn start_that_is_killed_anywhere_leaves_no_name_that_a_power_loss_takes_later() {
     for steps in 1.. {
         let plan = FaultPlan::none().with(Fault::LostEntry, ALWAYS);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  drain -> load checkpoint -> find segments -> replay -> verdict -> settle the tail -> raise incarnation -> serve
-//!           '------------------- examine (reads only) -----------'   '-------- recover (writes) --------'
+//!           '------------------- examine (reads only) -----------'   '-------- revive (writes) ---------'
 //! ```
 //!
 //! **Invariants**
@@ -12,6 +12,7 @@
 //!   `durable_end` > P; anything else from P on is not proven durable and goes.
 //! - WAL-22: kept groups beyond the proven end are rewritten and synced before anything is served.
 //! - WAL-23: the length of two largest groups behind the tail is zeroed and synced before the next write.
+//! - WAL-25: the headers of segments that the log goes on in are rewritten and synced likewise.
 //! - WAL-24: nothing is read before the writes that a process before left in flight have ended.
 //!
 //! **Not here**: the lane's leftovers in the bucket (they are found by content digest).
@@ -138,12 +139,20 @@ pub(crate) async fn examine_from<E: Env>(
     Ok(examined)
 }
 
-/// Makes the log serve again: all steps in order.
-pub(crate) async fn recover<E: Env>(env: &E, place: &LogPlace) -> Result<Recovered<E>> {
+/// As [`examine`], for a log that is to serve again: first waits out what is still in flight. WAL-24.
+pub(crate) async fn examine_drained<E: Env>(env: &E, place: &LogPlace) -> Result<Examined<E>> {
     if !crate::bug!("late_write") {
         drain_segments(env, &place.wal_dir()).await?;
     }
-    let examined = examine(env, place).await?;
+    examine(env, place).await
+}
+
+/// Makes the examined log serve again.
+pub(crate) async fn revive<E: Env>(
+    env: &E,
+    place: &LogPlace,
+    examined: Examined<E>,
+) -> Result<Recovered<E>> {
     settle::settle_tail(env, place, &examined).await?;
     let report = examined.report.clone();
     let (wal, feeds, mut checkpoints) = settle::start(env, place, examined);

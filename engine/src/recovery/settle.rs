@@ -2,7 +2,7 @@
 //! Spec: spec/wal.md §10.
 //!
 //! **Invariants**
-//! - WAL-22 and WAL-23, see `recovery`.
+//! - WAL-22, WAL-23 and WAL-25, see `recovery`.
 //! - Rewriting is byte for byte and in place: an interruption leaves what was there.
 //!
 //! **Not here**: the decision what to keep (`recovery`).
@@ -30,6 +30,7 @@ pub(super) async fn settle_tail<E: Env>(
     }
     sync_names(env, &examined.found.dir).await?;
     extend_short(place, examined).await?;
+    rewrite_headers(place, examined).await?;
     rewrite(place, examined).await?;
     if examined.report.clean {
         // Nothing was in flight when the marker was written: nothing lies behind it.
@@ -42,6 +43,21 @@ pub(super) async fn settle_tail<E: Env>(
 async fn sync_names<E: Env>(env: &E, dir: &Path) -> Result<()> {
     let synced = env.disk().sync_dir(dir).await;
     synced.map_err(|e| Error::io("sync", dir, &e))
+}
+
+/// WAL-25. The header of a segment that no durable group lies in yet may be in the page cache only:
+/// its process may have ended before, or because of, the header's sync.
+async fn rewrite_headers<E: Env>(place: &LogPlace, examined: &Examined<E>) -> Result<()> {
+    let current = place.geometry().segment_of(examined.report.end);
+    for (number, segment) in examined.found.by_number.range(current..) {
+        let path = examined.found.path(*number);
+        let head = segment.file.read_at(0, BLOCK_BYTES).await;
+        let head = head.map_err(|e| Error::io("read", &path, &e))?;
+        let head = Arc::new(AlignedBuf::copy_of(&head));
+        let written = segment.file.commit(head, 0).await;
+        written.map_err(|e| Error::io("rewrite", &path, &e))?;
+    }
+    Ok(())
 }
 
 /// WAL-22. The marker of a clean log is no exception: its process may have ended before its sync.

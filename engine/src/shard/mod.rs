@@ -33,7 +33,7 @@ use crate::ids::FeedId;
 use crate::lane::LaneState;
 use crate::limits::EngineConfig;
 use crate::read::ReadCache;
-use crate::recovery::{LogPlace, Report, recover};
+use crate::recovery::{LogPlace, Report, examine_drained, revive};
 use crate::sync::{Event, race};
 use crate::wal::Wal;
 use crate::wal::log::{Room, RoomClass};
@@ -76,8 +76,9 @@ impl<E: Env> LogService<E> {
     /// What recovery refuses: [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`], and
     /// [`Error::StorageFull`] when not even a checkpoint fits.
     pub(crate) async fn start(env: E, config: EngineConfig, place: LogPlace) -> Result<Rc<Self>> {
-        let recovered = recover(&env, &place).await?;
-        crate::lane::owner::check(&env, &recovered.feeds).await?;
+        let examined = examine_drained(&env, &place).await?;
+        crate::lane::owner::check(&env, &examined.loaded.feeds).await?;
+        let recovered = revive(&env, &place, examined).await?;
         let service = Rc::new(Self {
             env: env.clone(),
             wal: recovered.wal,

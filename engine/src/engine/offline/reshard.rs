@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::feed::{Feed, Feeds};
 use crate::ids::{FeedId, LogId, StreamId};
 use crate::limits::EngineConfig;
-use crate::recovery::{Examined, LogPlace, Recovered, examine, recover, wal_dir};
+use crate::recovery::{Examined, LogPlace, Recovered, examine, examine_drained, revive, wal_dir};
 use crate::wal::entry::entry_bytes;
 use crate::wal::log::{Room, RoomClass};
 use crate::wal::reader::Group;
@@ -209,12 +209,13 @@ impl<E: Env> Mover<E> {
             create_log(env, &config.data_dir, *id, marker.segment_bytes).await?;
             let mut place = LogPlace::new(config, marker, *id);
             place.wal.cache_bytes = CACHE_BYTES;
+            let examined = examine_drained(env, &place).await?;
             let Recovered {
                 wal,
                 feeds,
                 checkpoints,
                 ..
-            } = recover(env, &place).await?;
+            } = revive(env, &place, examined).await?;
             targets.push(Target {
                 wal,
                 feeds: RefCell::new(feeds),
