@@ -197,28 +197,7 @@ impl EngineConfig {
                 return refuse(format!("{key} = {value}, at least {min} needed"));
             }
         }
-        let most: [(&str, u64, u64); 3] = [
-            (
-                "inflight_bytes_max",
-                self.inflight_bytes_max as u64,
-                MEMORY_BYTES_MAX,
-            ),
-            (
-                "wal.cache_bytes",
-                self.wal.cache_bytes as u64,
-                MEMORY_BYTES_MAX,
-            ),
-            (
-                "wal.full_wait_ms",
-                u64::try_from(self.wal.full_wait.as_millis()).unwrap_or(u64::MAX),
-                FULL_WAIT_MAX.as_millis() as u64,
-            ),
-        ];
-        for (key, value, max) in most {
-            if value > max {
-                return refuse(format!("{key} = {value}, at most {max} allowed"));
-            }
-        }
+        self.check_most()?;
         let interval = self.wal.flush_interval;
         if interval > FLUSH_INTERVAL_MAX {
             return refuse(format!(
@@ -250,6 +229,34 @@ impl EngineConfig {
                 "inflight_bytes_max = {}, at least {group} needed for one batch",
                 self.inflight_bytes_max
             ));
+        }
+        Ok(())
+    }
+
+    /// Refuses numbers that no machine can mean.
+    fn check_most(&self) -> Result<()> {
+        let most: [(&str, u64, u64); 3] = [
+            (
+                "inflight_bytes_max",
+                self.inflight_bytes_max as u64,
+                MEMORY_BYTES_MAX,
+            ),
+            (
+                "wal.cache_bytes",
+                self.wal.cache_bytes as u64,
+                MEMORY_BYTES_MAX,
+            ),
+            (
+                "wal.full_wait_ms",
+                u64::try_from(self.wal.full_wait.as_millis()).unwrap_or(u64::MAX),
+                FULL_WAIT_MAX.as_millis() as u64,
+            ),
+        ];
+        for (key, value, max) in most {
+            if value > max {
+                let text = format!("{key} = {value}, at most {max} allowed");
+                return Err(Error::Config(text));
+            }
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ impl Default for InspectOptions {
 const WHOLE_BYTES_MAX: u64 = 1 << 30;
 
 /// Reads one file: a segment, checkpoint root or chunk, the marker, a pack, manifest, commit, key
-/// index, a bare frame, a lock, the checkpoint reserve or a `feed.json`. Blocks. The file may be in use; a segment being written shows as it is.
+/// index, a bare frame, a lock, a reserve, settings or a `feed.json`. Blocks. The file may be in use; a segment being written shows as it is.
 ///
 /// # Errors
 /// [`Error::Invalid`] naming a file that is none of ours; [`Error::Corrupt`] naming the file and the

@@ -1,4 +1,4 @@
-//! Small: files of ours without a magic number, known by their names: locks, the reserve, settings, `feed.json`.
+//! Small: files of ours without a magic number, known by their names: locks, reserves, settings, `feed.json`.
 //!
 //! **Not here**: what they are for (`env::lock`, `bucket`, `checkpoint`, `lane`).
 
@@ -30,10 +30,13 @@ pub(super) fn named(input: &Input, path: &Path) -> Result<Option<Node>> {
             format: "bucket lock",
             held: "alone, around compare-and-swap and delete",
         }),
-        "reserve" => Some(fields! {
-            format: "checkpoint reserve",
+        "reserve" | "reserve.pack" if input.bytes(0, 8)? == [0; 8] => Some(fields! {
+            format: "reserve: space kept for a checkpoint or a pack",
             bytes: input.len(),
         }),
+        name if name.ends_with(".seg") && input.bytes(0, 8)?.iter().all(|byte| *byte == 0) => {
+            Some(fields! { format: "segment that is not in use yet", bytes: input.len() })
+        }
         "feed.json" => feed(input)?,
         SETTINGS_FILE => {
             let bytes = input.bytes(0, SMALL_BYTES_MAX)?;

@@ -146,7 +146,7 @@ fn inspect_shows_small_files_and_refuses_foreign_ones() {
         ("LOCK", "format: directory lock"),
         ("bucket/.tmp/OPEN", "format: bucket lock"),
         ("bucket/.tmp/CAS", "format: bucket lock"),
-        ("checkpoint/0/reserve", "format: checkpoint reserve"),
+        ("checkpoint/0/reserve", "format: reserve: space kept"),
         ("bucket/feeds/f/0/feed.json", "name: f"),
     ] {
         let path = data.join(path);
