@@ -26,6 +26,9 @@ const MARKER_BYTES_MAX: u64 = 1 << 20;
 /// File name of the marker.
 pub const MARKER_FILE: &str = "format";
 
+/// File name of what a directory's maker wants the next opener to know.
+pub const SETTINGS_FILE: &str = "settings.toml";
+
 /// What a data directory is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
@@ -126,6 +129,9 @@ pub(crate) async fn open_or_create<E: Env>(env: &E, config: &EngineConfig) -> Re
     };
     for log in &marker.logs {
         create_log(env, dir, *log, marker.segment_bytes).await?;
+    }
+    if let Some(settings) = &config.settings {
+        write_whole(env.disk(), dir, SETTINGS_FILE, settings.as_bytes()).await?;
     }
     write_marker(env, dir, &marker).await?;
     Ok(marker)

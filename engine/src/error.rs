@@ -123,6 +123,14 @@ pub enum Error {
         /// Id asked for.
         stream: StreamId,
     },
+    /// The stream is settled: its commit is published or on its way.
+    #[error("stream {stream} of feed {feed:?} is settled already: it was sealed or discarded")]
+    StreamSettled {
+        /// Name of the feed.
+        feed: String,
+        /// Id asked for.
+        stream: StreamId,
+    },
     /// An older stream was abandoned unsealed; settle it first.
     #[error(
         "stream {stream} of feed {feed:?} was abandoned unsealed: `admin resume` or `admin discard` it first"
@@ -161,7 +169,7 @@ pub enum Error {
     #[error("configuration: {0}")]
     Config(String),
     /// No room for more. Retry later: appends resume by themselves when space returns.
-    #[error("storage full: {detail}")]
+    #[error("{STORAGE_FULL}{detail}")]
     StorageFull {
         /// What ran out.
         detail: String,
@@ -213,6 +221,8 @@ pub enum Error {
     Unusable(String),
 }
 
+const STORAGE_FULL: &str = "storage full: ";
+
 fn show(sequence: Option<u64>) -> String {
     sequence.map_or_else(|| "empty".to_owned(), |s| s.to_string())
 }
@@ -235,12 +245,26 @@ impl Error {
         }
     }
 
+    /// No room, for a reason that may be another error's text.
+    pub(crate) fn full(detail: impl AsRef<str>) -> Self {
+        let detail = detail.as_ref();
+        let detail = detail.strip_prefix(STORAGE_FULL).unwrap_or(detail);
+        Self::StorageFull {
+            detail: detail.to_owned(),
+        }
+    }
+
     pub(crate) fn io(op: &'static str, path: &std::path::Path, error: &std::io::Error) -> Self {
-        let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
-        if full {
-            return Self::StorageFull {
-                detail: format!("{op} {}: {error}", path.display()),
-            };
+        let text = || format!("{op} {}: {error}", path.display());
+        match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => return Self::full(text()),
+            // Of a write or a sync nobody knows what it did before.
+            Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ENOTDIR | libc::ELOOP)
+                if matches!(op, "open" | "create" | "list" | "lock" | "read") =>
+            {
+                return Self::Unusable(text());
+            }
+            _ => {}
         }
         Self::Io {
             op,
@@ -287,4 +311,20 @@ impl From<crate::env::BucketError> for Error {
 /// Feed id in the form messages use.
 pub(crate) fn feed_label(id: FeedId) -> String {
     format!("feed id {id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_of_another_full_error_says_so_once() {
+        let inner = Error::full("write a.seg: no space left on device");
+        let outer = Error::full(inner.to_string());
+        assert_eq!(outer, inner);
+        assert_eq!(
+            outer.to_string(),
+            "storage full: write a.seg: no space left on device"
+        );
+    }
 }

@@ -35,6 +35,7 @@ mod sync;
 mod verify;
 pub mod wal;
 
+pub use datadir::{MARKER_FILE, SETTINGS_FILE};
 pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
 };
@@ -42,7 +43,7 @@ pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, T
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;
 pub use inspect::{InspectOptions, Node, inspect};
-pub use limits::{EngineConfig, WalConfig};
+pub use limits::{EngineConfig, PRODUCER_ID_BYTES_MAX, WalConfig};
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{FeedInfo, LogService, ProducerInfo, StreamInfo, StreamPhase};

@@ -66,6 +66,13 @@ const PACK_BYTES_MIN: u64 = 16 << 10;
 /// Longest wait for more batches before a group is written.
 const FLUSH_INTERVAL_MAX: Duration = Duration::from_secs(10);
 
+/// Most memory that one number of the configuration may ask for; below it the machine decides.
+const MEMORY_BYTES_MAX: u64 = 64 << 30;
+/// Executors per core, at most: more would only wait for each other.
+pub(crate) const SHARDS_PER_CORE_MAX: usize = 16;
+/// Longest wait for log space.
+const FULL_WAIT_MAX: Duration = Duration::from_secs(3600);
+
 /// Everything the engine can be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -73,6 +80,9 @@ pub struct EngineConfig {
     pub data_dir: PathBuf,
     /// The bucket folder; `None` is `bucket/` in the data directory.
     pub bucket_dir: Option<PathBuf>,
+    /// Text kept in a directory that is made with this configuration, as the file
+    /// [`SETTINGS_FILE`](crate::SETTINGS_FILE), for whoever opens it next. The engine does not read it.
+    pub settings: Option<String>,
     /// Number of logs, fixed when the directory is made.
     pub logs: u16,
     /// Executors to start; 0 is one per log, but no more than there are cores.
@@ -104,6 +114,7 @@ impl EngineConfig {
         Self {
             data_dir: data_dir.into(),
             bucket_dir: None,
+            settings: None,
             logs: 1,
             shards: 0,
             pin: false,
@@ -186,6 +197,7 @@ impl EngineConfig {
                 return refuse(format!("{key} = {value}, at least {min} needed"));
             }
         }
+        self.check_most()?;
         let interval = self.wal.flush_interval;
         if interval > FLUSH_INTERVAL_MAX {
             return refuse(format!(
@@ -217,6 +229,34 @@ impl EngineConfig {
                 "inflight_bytes_max = {}, at least {group} needed for one batch",
                 self.inflight_bytes_max
             ));
+        }
+        Ok(())
+    }
+
+    /// Refuses numbers that no machine can mean.
+    fn check_most(&self) -> Result<()> {
+        let most: [(&str, u64, u64); 3] = [
+            (
+                "inflight_bytes_max",
+                self.inflight_bytes_max as u64,
+                MEMORY_BYTES_MAX,
+            ),
+            (
+                "wal.cache_bytes",
+                self.wal.cache_bytes as u64,
+                MEMORY_BYTES_MAX,
+            ),
+            (
+                "wal.full_wait_ms",
+                u64::try_from(self.wal.full_wait.as_millis()).unwrap_or(u64::MAX),
+                FULL_WAIT_MAX.as_millis() as u64,
+            ),
+        ];
+        for (key, value, max) in most {
+            if value > max {
+                let text = format!("{key} = {value}, at most {max} allowed");
+                return Err(Error::Config(text));
+            }
         }
         Ok(())
     }

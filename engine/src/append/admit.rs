@@ -6,6 +6,7 @@
 //! - LEASE-2: a batch without one never raises the epoch; an exclusive feed refuses it.
 //! - LEASE-3: a duplicate is recognised before the match sequence is looked at, so that a retry of an
 //!   accepted batch never answers a mismatch.
+//! - LEASE-5: what a writer foresees is what it is answered, as long as nobody else writes in between.
 //!
 //! **Not here**: limits of the frame (its own crate), room in the log (`wal`).
 
@@ -13,9 +14,10 @@ use sealog_frame::{FrameView, MatchSequence};
 
 use super::AppendResult;
 use crate::error::Error;
-use crate::feed::Feed;
+use crate::feed::{Feed, FeedOptions};
 use crate::ids::Epoch;
-use crate::producer::Verdict;
+use crate::producer::{Producers, Verdict};
+use crate::shard::check_feed_name;
 
 /// What to do with a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,11 +44,71 @@ pub fn judge(feed: &Feed, batch: &FrameView<'_>) -> Decision {
     }
 }
 
+/// Judges `batch` as if its writer had taken the lease of `feed`: neither its token nor whether a
+/// stream is open is looked at. LEASE-5.
+#[must_use]
+pub(crate) fn foresee(feed: &Feed, batch: &FrameView<'_>) -> Decision {
+    check_content(&Ground::of(feed), batch).unwrap_or_else(Decision::Refuse)
+}
+
+/// What the first batch of a feed that is not made yet would be refused for. LEASE-5.
+///
+/// # Errors
+/// [`Error::FeedName`], [`Error::SequenceMismatch`], [`Error::ProducerGap`],
+/// [`Error::KeysNotAllowed`]; there are no effects.
+pub fn foresee_first(name: &str, options: FeedOptions, batch: &FrameView<'_>) -> Result<(), Error> {
+    check_feed_name(name)?;
+    let ground = Ground {
+        name,
+        keys: options.keys,
+        last: None,
+        producers: None,
+    };
+    check_content(&ground, batch).map(drop)
+}
+
+/// What of a feed the content of a batch is judged against.
+struct Ground<'a> {
+    name: &'a str,
+    keys: bool,
+    last: Option<u64>,
+    producers: Option<&'a Producers>,
+}
+
+impl<'a> Ground<'a> {
+    fn of(feed: &'a Feed) -> Self {
+        Self {
+            name: &feed.name,
+            keys: feed.options.keys,
+            last: feed.last_sequence(),
+            producers: feed.producers.as_deref(),
+        }
+    }
+}
+
 fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
     check_token(feed, batch)?;
+    let decision = check_content(&Ground::of(feed), batch)?;
+    let needs_stream = matches!(decision, Decision::Accept { .. });
+    let none_open = feed.open_stream().is_none();
+    if needs_stream && none_open && batch.fencing_token().is_some() {
+        return Err(Error::NoOpenStream {
+            feed: feed.name.to_string(),
+        });
+    }
+    Ok(match decision {
+        Decision::Accept { new_producer, .. } => Decision::Accept {
+            open: none_open,
+            new_producer,
+        },
+        other => other,
+    })
+}
+
+fn check_content(ground: &Ground<'_>, batch: &FrameView<'_>) -> Result<Decision, Error> {
     let mut new_producer = false;
     if let Some(producer) = batch.producer() {
-        let verdict = match &feed.producers {
+        let verdict = match ground.producers {
             Some(known) => known.judge(producer.id, producer.epoch, producer.sequence),
             None if producer.sequence == 0 => Verdict::Accepted { is_new: true },
             None => Verdict::Gap { expected: 0 },
@@ -57,7 +119,7 @@ fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
                 last_sequence,
                 range,
             } => {
-                let newest = feed.producers.as_ref().and_then(|p| p.get(producer.id));
+                let newest = ground.producers.and_then(|p| p.get(producer.id));
                 let last = newest.map_or(0, |state| state.last_range.1);
                 return Ok(Decision::Duplicate(duplicate(range, last, last_sequence)));
             }
@@ -79,18 +141,13 @@ fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
             }
         }
     }
-    check_match(feed, batch)?;
-    if batch.is_keyed() && !feed.options.keys {
+    check_match(ground.last, batch)?;
+    if batch.is_keyed() && !ground.keys {
         return Err(Error::KeysNotAllowed {
-            feed: feed.name.to_string(),
+            feed: ground.name.to_owned(),
         });
     }
-    let open = feed.open_stream().is_none();
-    if open && batch.fencing_token().is_some() {
-        return Err(Error::NoOpenStream {
-            feed: feed.name.to_string(),
-        });
-    }
+    let open = false;
     Ok(Decision::Accept { open, new_producer })
 }
 
@@ -107,8 +164,7 @@ fn check_token(feed: &Feed, batch: &FrameView<'_>) -> Result<(), Error> {
     }
 }
 
-fn check_match(feed: &Feed, batch: &FrameView<'_>) -> Result<(), Error> {
-    let actual = feed.last_sequence();
+fn check_match(actual: Option<u64>, batch: &FrameView<'_>) -> Result<(), Error> {
     let expected = match batch.match_sequence() {
         None => return Ok(()),
         Some(MatchSequence::Empty) => None,

@@ -8,7 +8,8 @@
 
 mod admit;
 
-pub use admit::{Decision, judge};
+pub(crate) use admit::foresee;
+pub use admit::{Decision, foresee_first, judge};
 
 use crate::ids::{Epoch, StreamId};
 

@@ -92,11 +92,14 @@ pub(crate) fn open_file<'a>(
             computed,
         });
     }
-    if found != version || reserved != 0 {
-        return Err(DecodeError::Invalid {
-            field: "format_version",
-            value: u64::from(found),
-        });
+    for (field, value, expected) in [
+        ("format_version", found, version),
+        ("reserved", reserved, 0),
+    ] {
+        if value != expected {
+            let value = u64::from(value);
+            return Err(DecodeError::Invalid { field, value });
+        }
     }
     Ok(r.0)
 }

@@ -185,7 +185,7 @@ impl<E: Env> Handle<E> {
         port.ok_or_else(|| self.gone())
     }
 
-    fn log_of(&self, feed: &str) -> usize {
+    pub(super) fn log_of(&self, feed: &str) -> usize {
         Marker::log_of(feed, self.logs().max(1))
     }
 
@@ -218,7 +218,7 @@ impl<E: Env> Handle<E> {
     }
 
     /// Runs a query or a read as a task of the shard.
-    async fn ask<T: Send + 'static, F: Future<Output = Result<T>> + 'static>(
+    pub(super) async fn ask<T: Send + 'static, F: Future<Output = Result<T>> + 'static>(
         &self,
         log: usize,
         question: impl FnOnce(Rc<LogService<E>>) -> F + Send + 'static,
@@ -370,7 +370,7 @@ impl<E: Env> Handle<E> {
         .await
     }
 
-    fn check_limits(&self, batch: &Batch) -> Result<()> {
+    pub(super) fn check_limits(&self, batch: &Batch) -> Result<()> {
         let limits = &self.0.config.frame;
         let over = |what, value: u64, limit: usize| {
             let limit = limit as u64;
@@ -416,8 +416,8 @@ impl<E: Env> Handle<E> {
     /// the given one, else the oldest.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::NoOpenStream`],
-    /// [`Error::AbandonedStream`] naming an older one, [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::StreamSettled`],
+    /// [`Error::NoOpenStream`], [`Error::AbandonedStream`] naming an older one, [`Error::Poisoned`], [`Error::Closed`].
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the stream may be settled.

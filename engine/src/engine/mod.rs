@@ -10,6 +10,7 @@
 mod handle;
 mod local;
 pub mod offline;
+mod place;
 mod session;
 
 pub use handle::Handle;
@@ -28,7 +29,7 @@ use crate::env::{
     DirLock, Env, GlommioEnv, LockError, ShardHooks, ShardOptions, preflight, start_shards,
 };
 use crate::error::{Error, Result};
-use crate::limits::EngineConfig;
+use crate::limits::{EngineConfig, SHARDS_PER_CORE_MAX};
 use crate::recovery::LogPlace;
 use crate::shard::LogService;
 use handle::Job;
@@ -70,8 +71,8 @@ impl Engine {
     /// touched.
     pub fn open(config: EngineConfig) -> Result<Self> {
         config.validate()?;
+        let shards = shard_count(&config)?;
         let lock = lock(&config)?;
-        let shards = shard_count(&config);
         preflight(&config.data_dir, shards).map_err(|e| Error::Unusable(e.to_string()))?;
         let bucket_dir = bucket_dir(&config);
         let bucket = FolderBucket::open(bucket_dir).map_err(|e| Error::Unusable(e.to_string()))?;
@@ -277,10 +278,8 @@ pub(crate) async fn serve<E: Env>(service: Rc<LogService<E>>, inbox: flume::Rece
 
 fn lock(config: &EngineConfig) -> Result<DirLock> {
     let dir = &config.data_dir;
+    place::check(config)?;
     if !dir.exists() {
-        if !config.create {
-            return Err(Error::Unusable(format!("{} does not exist", dir.display())));
-        }
         make_dir(dir).map_err(|e| Error::io("create", dir, &e))?;
     }
     DirLock::acquire(dir).map_err(|error| match error {
@@ -296,12 +295,16 @@ fn bucket_dir(config: &EngineConfig) -> PathBuf {
         .unwrap_or_else(|| config.data_dir.join("bucket"))
 }
 
-fn shard_count(config: &EngineConfig) -> usize {
-    if config.shards > 0 {
-        return config.shards;
-    }
+fn shard_count(config: &EngineConfig) -> Result<usize> {
     let cores = cores();
-    usize::from(config.logs).clamp(1, cores)
+    let max = cores * SHARDS_PER_CORE_MAX;
+    match config.shards {
+        0 => Ok(usize::from(config.logs).clamp(1, cores)),
+        shards if shards <= max => Ok(shards),
+        shards => Err(Error::Config(format!(
+            "shards = {shards}, at most {max} on {cores} cores"
+        ))),
+    }
 }
 
 /// Trouble poisons the logs, and ends an open that still waits.

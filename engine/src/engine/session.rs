@@ -7,6 +7,7 @@
 //! **Not here**: retries and connections (the network client has them).
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use sealog_frame::Batch;
@@ -16,6 +17,7 @@ use crate::append::{AppendResult, Lease};
 use crate::commit::Commit;
 use crate::env::Env;
 use crate::error::{Error, Result};
+use crate::shard::LogService;
 use crate::sync::Budget;
 
 /// How a session behaves.
@@ -61,6 +63,27 @@ impl<E: Env> Future for Ticket<E> {
 }
 
 impl<E: Env> Handle<E> {
+    /// Judges a batch for a writer that is about to open or resume the feed's stream (and to seal it
+    /// with `message`, if given), before it fences anybody; changes nothing. Whether the batch is a
+    /// duplicate. The append answers the same as long as nobody else writes in between.
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], the refusals of [`Handle::append`] but those that a lease settles
+    /// ([`Error::Fenced`], [`Error::TokenRequired`], [`Error::NoOpenStream`]), and those of
+    /// [`Handle::seal`] if it is to be sealed; [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn foresee(&self, feed: &str, batch: &Batch, message: Option<&str>) -> Result<bool> {
+        self.check_limits(batch)?;
+        let (name, batch) = (feed.to_owned(), batch.clone());
+        let message = message.map(str::to_owned);
+        let ask = move |s: Rc<LogService<E>>| async move {
+            s.foresee(&name, &batch.view(), message.as_deref()).await
+        };
+        self.ask(self.log_of(feed), ask).await
+    }
+
     /// Opens a new stream and a session on it.
     ///
     /// # Errors

@@ -14,6 +14,16 @@ pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)
 }
 
+/// Names of all that is directly in a directory, sorted.
+pub(crate) fn names_in(dir: &Path) -> io::Result<Vec<std::ffi::OsString>> {
+    let entries = std::fs::read_dir(dir)?;
+    let mut names = entries
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect::<io::Result<Vec<_>>>()?;
+    names.sort_unstable();
+    Ok(names)
+}
+
 /// Cores this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)

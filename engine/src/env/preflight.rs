@@ -123,8 +123,12 @@ fn io_uring_cause(errno: Option<i32>, disabled: &str) -> (String, &'static str) 
         ),
         (Some(libc::ENOSYS), _) => ("a seccomp profile hides it".to_owned(), ALLOW),
         (Some(libc::ENOMEM), _) => (
-            "the locked-memory limit or the memory limit is too small".to_owned(),
-            "raise memlock (`ulimit -l`) or the memory limit",
+            format!(
+                "the locked-memory limit (memlock) of {} bytes, which all processes of a user \
+                 share, or the memory limit is too small",
+                memlock_limit()
+            ),
+            "raise memlock to 524288 bytes and more (`ulimit -l`), or the memory limit",
         ),
         (Some(libc::EMFILE | libc::ENFILE), _) => (
             "no file descriptors are left".to_owned(),

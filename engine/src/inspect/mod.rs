@@ -1,4 +1,4 @@
-//! Inspect: any file or object of ours as a tree to print: what it is is told by its first bytes.
+//! Inspect: any file or object of ours as a tree to print: what it is is told by its first bytes, else by its name.
 //!
 //! **Invariants**
 //! - Output is bounded: of everything that repeats, the first [`InspectOptions::items`] and how many more.
@@ -9,6 +9,7 @@
 
 mod log;
 mod objects;
+mod small;
 mod state;
 mod tree;
 
@@ -42,11 +43,11 @@ impl Default for InspectOptions {
 const WHOLE_BYTES_MAX: u64 = 1 << 30;
 
 /// Reads one file: a segment, checkpoint root or chunk, the marker, a pack, manifest, commit, key
-/// index, or a bare frame. Blocks. The file may be in use; a segment being written shows as it is.
+/// index, a bare frame, a lock, a reserve, settings or a `feed.json`. Blocks. The file may be in use; a segment being written shows as it is.
 ///
 /// # Errors
-/// [`Error::Corrupt`] naming the file and the byte, also when it is none of ours;
-/// [`Error::NewerFormat`]; [`Error::Io`].
+/// [`Error::Invalid`] naming a file that is none of ours; [`Error::Corrupt`] naming the file and the
+/// byte; [`Error::NewerFormat`]; [`Error::Unusable`]; [`Error::Io`].
 pub fn inspect(path: &Path, options: &InspectOptions) -> Result<Node> {
     let file = FileReader::open(path).map_err(|error| Error::io("open", path, &error))?;
     let input = Input {
@@ -66,7 +67,7 @@ pub fn inspect(path: &Path, options: &InspectOptions) -> Result<Node> {
         b"SEALKEYS" => objects::key_index(&input),
         [b'S', b'L', b'F', b'1', ..] => log::bare_frame(&input),
         b"SLGROUP1" => log::bare_group(&input),
-        _ => Err(Error::corrupt(&input.path, 0, "none of our formats")),
+        _ => small::named(&input, path)?.ok_or_else(|| small::foreign(&input, &magic)),
     }
 }
 

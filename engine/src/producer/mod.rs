@@ -190,6 +190,16 @@ impl Producers {
         }
     }
 
+    /// Whether some producer has been idle long enough to be forgotten.
+    #[must_use]
+    pub fn has_idle(&self, now_ms: u64) -> bool {
+        let idle_ms = u64::try_from(PRODUCER_IDLE.as_millis()).unwrap_or(u64::MAX);
+        let updated = self.known.values().map(|known| known.state.last_updated_ms);
+        updated
+            .min()
+            .is_some_and(|oldest| now_ms >= oldest.saturating_add(idle_ms))
+    }
+
     /// A producer that may be forgotten at `now_ms`: the one idle longest, if idle long enough.
     /// Cheap to ask again: a full scan is made only when the answer can have changed.
     pub fn evictable(&mut self, now_ms: u64) -> Option<Vec<u8>> {

@@ -49,14 +49,19 @@ impl<E: Env> LogService<E> {
             let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
             let mut unsealed = feed.streams.iter().filter(|s| !s.is_sealed()).map(|s| s.id);
             let target = match stream {
-                Some(wanted) => {
-                    unsealed
-                        .find(|id| *id == wanted)
-                        .ok_or_else(|| Error::StreamNotFound {
-                            feed: name.to_owned(),
-                            stream: wanted,
-                        })?
-                }
+                Some(stream) => unsealed.find(|id| *id == stream).ok_or_else(|| {
+                    let feed_name = name.to_owned();
+                    match stream > StreamId(0) && stream < feed.next_stream {
+                        true => Error::StreamSettled {
+                            feed: feed_name,
+                            stream,
+                        },
+                        false => Error::StreamNotFound {
+                            feed: feed_name,
+                            stream,
+                        },
+                    }
+                })?,
                 None => unsealed.next().ok_or_else(|| Error::NoOpenStream {
                     feed: name.to_owned(),
                 })?,

@@ -8,14 +8,17 @@
 
 use std::rc::Rc;
 
+use sealog_frame::FrameView;
+
 use super::LogService;
-use super::write::not_found;
+use super::write::{check_abandoned, check_message, not_found};
+use crate::append::{Decision, foresee};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::feed::{Feed, FeedOptions, Stream};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
-use crate::producer::ProducerState;
+use crate::producer::{ProducerState, Producers};
 
 /// A feed as callers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +150,42 @@ impl<E: Env> LogService<E> {
     /// Cancel safe: only reads.
     pub async fn feed(&self, name: &str) -> Result<FeedInfo> {
         self.query(name, |feed| Ok(feed_info(feed))).await
+    }
+
+    /// Judges `batch` for a writer that is about to take the lease, and seals with `message` if that
+    /// is given; changes nothing. Whether it is a duplicate. LEASE-5.
+    ///
+    /// # Errors
+    /// What the append, or the seal after it, would be refused for; [`crate::Error::Poisoned`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn foresee(
+        &self,
+        name: &str,
+        batch: &FrameView<'_>,
+        message: Option<&str>,
+    ) -> Result<bool> {
+        let now_ms = self.env.realtime_ms();
+        let limit = self.config.producers_max;
+        self.query(name, |feed| {
+            if let Some(message) = message {
+                check_message(message)?;
+                check_abandoned(feed)?;
+            }
+            match foresee(feed, batch) {
+                Decision::Refuse(error) => Err(error),
+                Decision::Duplicate(_) => Ok(true),
+                Decision::Accept { new_producer, .. } => {
+                    let full = |p: &Producers| p.len() as u64 >= limit && !p.has_idle(now_ms);
+                    match new_producer && feed.producers.as_deref().is_some_and(full) {
+                        true => Err(Error::ProducersFull { limit }),
+                        false => Ok(false),
+                    }
+                }
+            }
+        })
+        .await
     }
 
     /// Up to `limit` feeds whose names come after `after` and begin with `prefix`, in name order.

@@ -43,6 +43,28 @@ pub fn check_feed_name(name: &str) -> Result<()> {
     })
 }
 
+/// Checks the length of a commit's message.
+pub(super) fn check_message(message: &str) -> Result<()> {
+    if message.len() <= COMMIT_MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::OverLimit {
+        what: "commit message bytes",
+        value: message.len() as u64,
+        limit: COMMIT_MESSAGE_BYTES_MAX as u64,
+    })
+}
+
+/// Refuses to seal a feed's newest stream past an abandoned one: FEED-3.
+pub(super) fn check_abandoned(feed: &Feed) -> Result<()> {
+    feed.abandoned().map_or(Ok(()), |older| {
+        Err(Error::AbandonedStream {
+            feed: feed.name.to_string(),
+            stream: older.id,
+        })
+    })
+}
+
 pub(super) fn not_found(name: &str) -> Error {
     Error::FeedNotFound {
         feed: name.to_owned(),
@@ -341,14 +363,7 @@ impl<E: Env> LogService<E> {
         kind: CommitKind,
         message: String,
     ) -> Result<(FeedId, CommitNumber)> {
-        if message.len() > COMMIT_MESSAGE_BYTES_MAX {
-            let (value, limit) = (message.len() as u64, COMMIT_MESSAGE_BYTES_MAX as u64);
-            return Err(Error::OverLimit {
-                what: "commit message bytes",
-                value,
-                limit,
-            });
-        }
+        check_message(&message)?;
         let (id, number) = {
             let feeds = self.feeds.borrow();
             let feed = feeds.named(name).ok_or_else(|| not_found(name))?;

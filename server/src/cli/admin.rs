@@ -27,7 +27,7 @@ pub(super) fn run(config: EngineConfig, verb: AdminVerb, out: &mut Output) -> Re
         AdminVerb::Repair { feed } => with_engine(config, false, async |handle| {
             let published = handle.repair(&feed).await?;
             let shape = Repaired { feed, published };
-            out.line(&shape, |shape| {
+            out.done(&shape, |shape| {
                 format!("{} published", count(shape.published, "commit"))
             })
         }),
@@ -49,7 +49,7 @@ fn settle(
     with_engine(config, false, async |handle| {
         let stream = args.stream.map(StreamId);
         let settled = handle.settle_stream(&args.feed, stream, kind, &args.message);
-        out.line(
+        out.done(
             &CommitShape::of(&args.feed, settled.await?),
             CommitShape::text,
         )

@@ -5,7 +5,9 @@
 //! ```
 //!
 //! **Invariants**
-//! - The first batch is put together before the engine is opened: bad input touches nothing.
+//! - A data directory that is there is locked before the input is read; one that is not is made only
+//!   once a first batch stands that a new feed would take.
+//! - The first batch is judged before anything is made, opened or fenced: a refusal of it has no effects.
 //! - What is stored of an input is always its beginning, also when an append in the middle is refused:
 //!   each batch names the sequence before it (or, for a producer, its number).
 //! - The stream is sealed only when every batch was acknowledged.
@@ -17,20 +19,21 @@ use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 
 use futures_lite::future::poll_once;
-use sealog_engine::append::AppendResult;
+use sealog_engine::append::{AppendResult, foresee_first};
 use sealog_engine::ids::Epoch;
 use sealog_engine::{
     AppendSession, EngineConfig, Error, FeedOptions, ProductionEnv, SessionOptions, Ticket,
 };
-use sealog_frame::{BatchBuilder, MatchSequence};
+use sealog_frame::{Batch, BatchBuilder, MatchSequence};
 
 use super::args::{AppendArgs, MatchSeq};
 use super::exit::CliError;
 use super::input::Input;
-use super::open::{Handle, with_engine};
+use super::open::{Handle, is_made, with_engine};
 use super::output::Output;
 use super::progress::Progress;
 use super::shapes::{AppendShape, CommitShape, count, range};
+use super::signals::Signals;
 
 /// Batches sent and not yet acknowledged.
 const IN_FLIGHT_MAX: usize = 64;
@@ -43,30 +46,47 @@ pub(super) fn run(
 ) -> Result<(), CliError> {
     let record_max = config.frame.record_bytes_max;
     let steady = args.producer.is_some();
-    let mut input = Input::open(args.records.clone(), steady, record_max)?;
+    let signals = Signals::listen()?;
+    let mut input = Input::open(args.records.clone(), steady, record_max, &signals)?;
     let mut builder = BatchBuilder::new(config.frame);
-    if !input.fill(&mut builder)? {
-        return out.line(&nothing(&args.feed), |_| {
-            "nothing appended: the input is empty".to_owned()
-        });
-    }
     // An epoch that somebody holds is of a feed that exists.
     let create = !args.no_create && args.fencing_token.is_none();
-    with_engine(config, create, async |handle| {
-        if create {
-            ensure_feed(&handle, &args.feed).await?;
+    if create && !is_made(&config) {
+        if !input.fill(&mut builder)? {
+            return nothing(&args.feed, out);
         }
-        let mut appender = Appender::start(&handle, &args).await?;
-        let appended = appender.all(&mut input, builder).await;
-        let shape = match appended {
-            Ok(()) => appender.finish().await?,
-            Err(error) => return Err(appender.explain(error)),
+        let mut first = builder.clone();
+        Numbers::new(&args, None).put(&mut first)?;
+        foresee_first(&args.feed, CREATED, &first.build()?.view())?;
+    }
+    with_engine(config, create, async |handle| {
+        if builder.is_empty() && !input.fill(&mut builder)? {
+            return nothing(&args.feed, out);
+        }
+        let (mut appender, first) = Appender::start(&handle, &args, create, builder).await?;
+        let appended = appender.all(&mut input, first).await;
+        let finished = match appended {
+            Ok(()) => appender.finish().await,
+            Err(error) => Err(error),
         };
-        out.line(&shape, text)
+        let shape = finished.map_err(|error| appender.explain(error))?;
+        out.done(&shape, text)
     })
 }
 
-fn nothing(feed: &str) -> AppendShape {
+/// How a feed is made that is not there.
+const CREATED: FeedOptions = FeedOptions {
+    keys: true,
+    exclusive: false,
+};
+
+fn nothing(feed: &str, out: &mut Output) -> Result<(), CliError> {
+    out.line(&empty(feed), |_| {
+        "nothing appended: the input is empty".to_owned()
+    })
+}
+
+fn empty(feed: &str) -> AppendShape {
     AppendShape {
         feed: feed.to_owned(),
         stream: None,
@@ -97,18 +117,6 @@ fn text(shape: &AppendShape) -> String {
     }
 }
 
-async fn ensure_feed(handle: &Handle, feed: &str) -> Result<(), CliError> {
-    let options = FeedOptions {
-        keys: true,
-        exclusive: false,
-    };
-    match handle.create_feed(feed, options).await {
-        // Made by somebody with other options: the append says if they do not suit.
-        Ok(_) | Err(Error::FeedExists { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// How batches reach the feed.
 enum Writer {
     /// Under a lease of our own.
@@ -119,74 +127,35 @@ enum Writer {
     Cooperative,
 }
 
-struct Appender<'a> {
-    handle: &'a Handle,
+/// The numbers that each batch carries: its place in the feed, or among its producer's batches.
+struct Numbers<'a> {
     args: &'a AppendArgs,
-    writer: Writer,
-    tickets: VecDeque<Ticket<ProductionEnv>>,
     /// Last sequence the next batch must find, when nobody else can write.
     expected: Option<MatchSequence>,
     next_producer_seq: u64,
-    first: Option<u64>,
-    last: Option<u64>,
-    records: u64,
-    duplicate_batches: u64,
 }
 
-impl<'a> Appender<'a> {
-    /// Takes the lease, unless the caller has one or every batch may be a duplicate.
-    async fn start(handle: &'a Handle, args: &'a AppendArgs) -> Result<Self, CliError> {
-        let mut expected = match args.match_seq {
+impl<'a> Numbers<'a> {
+    /// `next_sequence` is the feed's, when nobody else can write.
+    fn new(args: &'a AppendArgs, next_sequence: Option<u64>) -> Self {
+        let expected = match args.match_seq {
             Some(MatchSeq::Empty) => Some(MatchSequence::Empty),
             Some(MatchSeq::At(last)) => Some(MatchSequence::At(last)),
-            None => None,
-        };
-        let writer = choose_writer(handle, args).await?;
-        if let (Writer::Session(session), None, None) = (&writer, expected, &args.producer) {
-            let next = session.lease().next_sequence;
-            expected = Some(
+            None if args.producer.is_some() => None,
+            None => next_sequence.map(|next| {
                 next.checked_sub(1)
-                    .map_or(MatchSequence::Empty, MatchSequence::At),
-            );
-        }
-        Ok(Self {
-            handle,
+                    .map_or(MatchSequence::Empty, MatchSequence::At)
+            }),
+        };
+        Self {
             args,
-            writer,
-            tickets: VecDeque::new(),
             expected,
             next_producer_seq: args.producer_seq.unwrap_or(0),
-            first: None,
-            last: None,
-            records: 0,
-            duplicate_batches: 0,
-        })
-    }
-
-    /// Appends everything; returns when all of it is durable.
-    async fn all(&mut self, input: &mut Input, mut builder: BatchBuilder) -> Result<(), CliError> {
-        let progress = match input.is_long() {
-            true => Progress::records(),
-            false => Progress::hidden(),
-        };
-        loop {
-            let records = builder.len() as u64;
-            self.send(&mut builder).await?;
-            progress.add(records, input.bytes_read());
-            match input.fill(&mut builder) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    // What came before is on its way: the report must count it.
-                    self.drain(0).await?;
-                    return Err(error);
-                }
-            }
         }
-        self.drain(0).await
     }
 
-    async fn send(&mut self, builder: &mut BatchBuilder) -> Result<(), CliError> {
+    /// Puts the next ones on a batch.
+    fn put(&mut self, builder: &mut BatchBuilder) -> Result<(), CliError> {
         let records = builder.len() as u64;
         if let Some(expected) = self.expected {
             builder.match_sequence(expected);
@@ -203,26 +172,131 @@ impl<'a> Appender<'a> {
             // A retry finds the sequence moved on by its own records.
             self.expected = None;
         }
+        Ok(())
+    }
+}
+
+struct Appender<'a> {
+    handle: &'a Handle,
+    args: &'a AppendArgs,
+    writer: Writer,
+    numbers: Numbers<'a>,
+    builder: BatchBuilder,
+    tickets: VecDeque<Ticket<ProductionEnv>>,
+    first: Option<u64>,
+    last: Option<u64>,
+    records: u64,
+    duplicate_batches: u64,
+}
+
+impl<'a> Appender<'a> {
+    /// Judges the first batch, then makes the feed if need be and takes the lease, unless the caller
+    /// has one or every batch may be a duplicate. Gives the first batch back, ready to be sent.
+    async fn start(
+        handle: &'a Handle,
+        args: &'a AppendArgs,
+        create: bool,
+        mut builder: BatchBuilder,
+    ) -> Result<(Self, Batch), CliError> {
+        let feed = match handle.feed(&args.feed).await {
+            Err(Error::FeedNotFound { .. }) if create => None,
+            feed => Some(feed?),
+        };
+        let next = feed.as_ref().map_or(0, |feed| feed.next_sequence);
+        let alone = args.fencing_token.is_none().then_some(next);
+        let mut numbers = Numbers::new(args, alone);
+        numbers.put(&mut builder)?;
+        let first = builder.build()?;
+        let writer = match (&feed, args.fencing_token) {
+            (_, Some(token)) => Writer::Token(token),
+            (None, None) => {
+                foresee_first(&args.feed, CREATED, &first.view())?;
+                handle.create_feed(&args.feed, CREATED).await?;
+                take_lease(handle, args, false).await?
+            }
+            (Some(feed), None) => {
+                let message = args.message.as_deref().unwrap_or("");
+                let sealed = (!args.no_seal).then_some(message);
+                let duplicate = handle.foresee(&args.feed, &first, sealed).await?;
+                match duplicate && !feed.options.exclusive && feed.open_stream.is_none() {
+                    // The retry of something sealed long ago must not leave an empty stream or commit.
+                    true => Writer::Cooperative,
+                    false => take_lease(handle, args, feed.open_stream.is_some()).await?,
+                }
+            }
+        };
+        let appender = Self {
+            handle,
+            args,
+            writer,
+            numbers,
+            builder,
+            tickets: VecDeque::new(),
+            first: None,
+            last: None,
+            records: 0,
+            duplicate_batches: 0,
+        };
+        Ok((appender, first))
+    }
+
+    /// Appends everything; returns when all of it is durable.
+    async fn all(&mut self, input: &mut Input, first: Batch) -> Result<(), CliError> {
+        let progress = match input.is_long() {
+            true => Progress::records(),
+            false => Progress::hidden(),
+        };
+        let mut batch = first;
+        loop {
+            let records = batch.view().record_count() as u64;
+            self.send(batch).await?;
+            progress.add(records, input.bytes_read());
+            match input.fill(&mut self.builder) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    // What came before is on its way: the report must count it.
+                    self.drain(0).await?;
+                    return Err(error);
+                }
+            }
+            batch = self.next_batch()?;
+        }
+        self.drain(0).await
+    }
+
+    /// The batch that the builder holds, with its numbers and the epoch it is written under.
+    fn next_batch(&mut self) -> Result<Batch, CliError> {
+        self.numbers.put(&mut self.builder)?;
         match &self.writer {
             Writer::Session(session) => {
-                builder.fencing_token(session.lease().epoch.0);
-                let ticket = session.append_async(builder.build()?).await?;
+                self.builder.fencing_token(session.lease().epoch.0);
+            }
+            Writer::Token(token) => {
+                self.builder.fencing_token(*token);
+            }
+            Writer::Cooperative => {}
+        }
+        Ok(self.builder.build()?)
+    }
+
+    async fn send(&mut self, batch: Batch) -> Result<(), CliError> {
+        match &self.writer {
+            Writer::Session(session) => {
+                let ticket = session.append_async(batch).await?;
                 self.tickets.push_back(ticket);
                 self.drain(IN_FLIGHT_MAX).await
             }
             Writer::Token(token) => {
-                builder.fencing_token(*token);
-                self.append_now(builder).await
+                let token = *token;
+                self.append_now(batch.with_fencing_token(token)).await
             }
-            Writer::Cooperative => self.append_now(builder).await,
+            Writer::Cooperative => self.append_now(batch).await,
         }
     }
 
-    async fn append_now(&mut self, builder: &mut BatchBuilder) -> Result<(), CliError> {
-        let result = self
-            .handle
-            .append(&self.args.feed, builder.build()?)
-            .await?;
+    async fn append_now(&mut self, batch: Batch) -> Result<(), CliError> {
+        let result = self.handle.append(&self.args.feed, batch).await?;
         self.count(result);
         Ok(())
     }
@@ -258,7 +332,7 @@ impl<'a> Appender<'a> {
     }
 
     /// Seals if asked to, and says what was done.
-    async fn finish(self) -> Result<AppendShape, CliError> {
+    async fn finish(&mut self) -> Result<AppendShape, CliError> {
         let (feed, message) = (&self.args.feed, self.args.message.as_deref());
         let nothing_new = self.records == 0;
         let sealed = match &self.writer {
@@ -298,32 +372,18 @@ impl<'a> Appender<'a> {
                     "{records} before it stored, {range}, stream unsealed"
                 ))
             }
+            _ if error.is_interrupt() => error.and("nothing stored"),
             _ => error,
         }
     }
 }
 
-async fn choose_writer(handle: &Handle, args: &AppendArgs) -> Result<Writer, CliError> {
-    if let Some(token) = args.fencing_token {
-        return Ok(Writer::Token(token));
-    }
-    let feed = handle.feed(&args.feed).await?;
+/// Opens a stream, or resumes the one that is unsealed.
+async fn take_lease(handle: &Handle, args: &AppendArgs, resume: bool) -> Result<Writer, CliError> {
     let options = SessionOptions::default();
-    if feed.open_stream.is_some() {
-        let session = handle.resume_session(&args.feed, options).await?;
-        return Ok(Writer::Session(session));
-    }
-    if let Some(id) = args.producer.as_ref().filter(|_| !feed.options.exclusive) {
-        let state = handle.producer(&args.feed, id.as_bytes()).await?;
-        let (epoch, seq) = (args.producer_epoch, args.producer_seq);
-        let known = state.is_some_and(|state| {
-            Some(state.epoch) == epoch && seq.is_some_and(|seq| seq <= state.last_sequence)
-        });
-        if known {
-            // The retry of something sealed long ago must not leave an empty stream or commit.
-            return Ok(Writer::Cooperative);
-        }
-    }
-    let session = handle.open_session(&args.feed, options).await?;
+    let session = match resume {
+        true => handle.resume_session(&args.feed, options).await?,
+        false => handle.open_session(&args.feed, options).await?,
+    };
     Ok(Writer::Session(session))
 }

@@ -11,8 +11,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{
+    ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+};
+
+use sealog_engine::PRODUCER_ID_BYTES_MAX;
 
 use super::exit::{CliError, Exit, one_line};
 use super::input::RecordArgs;
@@ -20,7 +25,11 @@ use super::time;
 
 const EXIT_HELP: &str = "\
 Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 storage full,
-7 unusable (locked, io_uring forbidden, newer format), 141 the reader of the output left.";
+7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 130 and 143
+interrupted, 141 the reader of the output left.";
+
+/// Heading of the global options: they stand below the verb's own.
+const EVERY_VERB: &str = "Options of every verb";
 
 /// Durable streams of records: append, seal into commits, read back.
 #[derive(Debug, Parser)]
@@ -38,19 +47,19 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Globals {
     /// Data directory [default: ./sealog-data]
-    #[arg(long, global = true, env = "SEALOG_DATA_DIR", value_name = "DIR")]
+    #[arg(long, global = true, help_heading = EVERY_VERB, env = "SEALOG_DATA_DIR", value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     /// Folder for packs and commits [default: bucket/ in the data directory]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "DIR")]
     pub(crate) bucket_dir: Option<PathBuf>,
     /// Configuration file, TOML; an unknown key is an error
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Profile for small machines: 64 MiB of memory, batches up to 1 MiB
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) edge: bool,
     /// One JSON object per line on standard output, and on standard error for a failure
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) json: bool,
 }
 
@@ -61,16 +70,22 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Feed(FeedVerb),
     /// Append records and seal them into a commit
+    #[command(override_usage = "sealog append <FEED> [OPTIONS]")]
     Append(Box<AppendArgs>),
     /// Read records
+    #[command(override_usage = "sealog read <FEED> [OPTIONS]")]
     Read(ReadArgs),
     /// List the streams of a feed
+    #[command(override_usage = "sealog streams <FEED> [OPTIONS]")]
     Streams(ListArgs),
     /// List the commits of a feed
+    #[command(override_usage = "sealog commits <FEED> [OPTIONS]")]
     Commits(ListArgs),
     /// List the idempotent producers of a feed
+    #[command(override_usage = "sealog producers <FEED> [OPTIONS]")]
     Producers(ProducersArgs),
     /// Seal the open stream of a feed into a commit
+    #[command(override_usage = "sealog seal <FEED> [OPTIONS]")]
     Seal(SealArgs),
     /// Read everything kept and prove that it is what was written; changes nothing
     Verify,
@@ -89,7 +104,7 @@ pub(crate) enum FeedVerb {
         /// Name: 1 to 1,024 bytes of UTF-8
         feed: String,
         /// Records may carry keys (the default)
-        #[arg(long, overrides_with = "no_keys")]
+        #[arg(long, conflicts_with = "no_keys")]
         keys: bool,
         /// Records may not carry keys
         #[arg(long)]
@@ -147,6 +162,7 @@ pub(crate) struct AppendArgs {
     #[arg(
         long,
         value_name = "ID",
+        value_parser = producer_id(),
         requires = "producer_epoch",
         requires = "producer_seq"
     )]
@@ -171,13 +187,23 @@ pub(crate) enum MatchSeq {
     At(u64),
 }
 
+/// A producer's id: any bytes, 1 to 256 of them.
+fn producer_id() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|id| match id.len() {
+        1..=PRODUCER_ID_BYTES_MAX => Ok(id),
+        bytes => Err(format!(
+            "a producer id of {bytes} bytes, 1 to {PRODUCER_ID_BYTES_MAX} are allowed"
+        )),
+    })
+}
+
 fn match_sequence(text: &str) -> Result<MatchSeq, String> {
     match text {
         "empty" => Ok(MatchSeq::Empty),
         _ => text
             .parse()
             .map(MatchSeq::At)
-            .map_err(|_| "neither a sequence nor \"empty\"".to_owned()),
+            .map_err(|_| "neither a sequence (0 to 18446744073709551615) nor \"empty\"".to_owned()),
     }
 }
 
@@ -254,7 +280,7 @@ pub(crate) struct ProducersArgs {
     /// Name of the feed
     pub(crate) feed: String,
     /// Only this producer
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = producer_id())]
     pub(crate) producer: Option<OsString>,
     /// At most this many
     #[arg(long, value_name = "N")]
@@ -294,8 +320,8 @@ pub(crate) enum AdminVerb {
     },
     /// Change the number of logs of a cleanly closed data directory
     Reshard {
-        /// Number of logs to have
-        #[arg(long, value_name = "N")]
+        /// Number of logs to have: 1 to 65535
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
         logs: u16,
     },
     /// Make a damaged data directory open again, without what the damage took
@@ -364,7 +390,8 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, Ear
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Early::Shown(error),
         _ => Early::Wrong(CliError::usage(usage_line(&error)), json),
     };
-    let matches = Cli::command().try_get_matches_from(&line).map_err(early)?;
+    let command = take_numbers(Cli::command());
+    let matches = command.try_get_matches_from(&line).map_err(early)?;
     let mut cli = Cli::from_arg_matches(&matches).map_err(early)?;
     if let Verb::Append(args) = &mut cli.verb {
         let matches = matches.subcommand_matches("append");
@@ -372,6 +399,15 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, Ear
             .note_order(matches.unwrap_or(&ArgMatches::default()));
     }
     Ok(cli)
+}
+
+/// Lets "-1" be the value of an option, so that the option's own rule says what is wrong with it.
+fn take_numbers(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    });
+    command.mut_subcommands(take_numbers)
 }
 
 /// What clap says, without its usage block, in one line.
@@ -418,6 +454,67 @@ mod tests {
     }
 
     #[test]
+    fn help_shows_the_verbs_own_options_first() {
+        let help = |verb: &str| {
+            let mut command = take_numbers(Cli::command());
+            command.build();
+            let verb = command.find_subcommand_mut(verb).unwrap();
+            verb.render_help().to_string()
+        };
+        let place = |help: &str, word: &str| {
+            help.find(word)
+                .unwrap_or_else(|| panic!("{word} in {help}"))
+        };
+        for (verb, own) in [
+            (
+                "append",
+                &[
+                    "--record",
+                    "--lines",
+                    "--message",
+                    "--fencing-token",
+                    "--fingerprint",
+                ][..],
+            ),
+            ("read", &["--from", "--limit", "--follow"]),
+            ("seal", &["--message"]),
+        ] {
+            let help = help(verb);
+            let mut places = vec![place(&help, "<FEED> [OPTIONS]")];
+            places.extend(own.iter().map(|word| place(&help, word)));
+            places.push(place(&help, EVERY_VERB));
+            places.push(place(&help, "--data-dir"));
+            assert!(places.is_sorted(), "{help}");
+        }
+    }
+
+    #[test]
+    fn negative_numbers_meet_the_rule_of_their_option() {
+        parsed("sealog append f --value x --version -5").unwrap();
+        for (line, rule) in [
+            ("sealog read f --from -1", "'-1' for '--from <SEQ>'"),
+            ("sealog seal f --fencing-token -1", "--fencing-token"),
+            (
+                "sealog append f --value x --match-seq -1",
+                "neither a sequence (0 to ",
+            ),
+            ("sealog append f --value x --timestamp -7", "'-7'"),
+            ("sealog admin reshard --logs -1", "-1 is not in 1..=65535"),
+            ("sealog admin reshard --logs 0", "0 is not in 1..=65535"),
+            (
+                "sealog admin reshard --logs 70000",
+                "70000 is not in 1..=65535",
+            ),
+        ] {
+            let Early::Wrong(error, _) = parsed(line).unwrap_err() else {
+                panic!("{line} shows text");
+            };
+            assert!(error.message.contains(rule), "{line}: {}", error.message);
+            assert!(!error.message.contains("tip"), "{line}: {}", error.message);
+        }
+    }
+
+    #[test]
     fn usage_errors_are_one_line() {
         for line in [
             "sealog",
@@ -429,6 +526,7 @@ mod tests {
             "sealog append f --value x --producer p",
             "sealog append f --value x --match-seq last",
             "sealog append f --message m --no-seal --value x",
+            "sealog feed create f --keys --no-keys",
         ] {
             let Early::Wrong(error, _) = parsed(line).unwrap_err() else {
                 panic!("{line} shows text");

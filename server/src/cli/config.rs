@@ -1,7 +1,7 @@
 //! Config: from profile, file and options to the engine's configuration. Reference: `docs/cli.md`.
 //!
 //! **Invariants**
-//! - Options win over the file, the file over the profile.
+//! - Options win over the file, the file over the profile; profile and bucket are the directory's own.
 //! - A key that is not in [`KEYS`] is an error that names it, and so is a value of the wrong kind.
 //!
 //! **Not here**: whether the numbers fit each other (the engine proves that).
@@ -14,6 +14,7 @@ use toml::{Table, Value};
 
 use super::args::Globals;
 use super::exit::CliError;
+use super::settings::Settings;
 
 /// Where data lives when nobody says.
 const DATA_DIR_DEFAULT: &str = "./sealog-data";
@@ -93,7 +94,12 @@ fn boolean(value: &Value) -> Result<bool, String> {
 
 fn number<T: TryFrom<i64>>(value: &Value) -> Result<T, String> {
     let whole = value.as_integer().and_then(|n| T::try_from(n).ok());
-    whole.ok_or_else(|| "a whole number in range is needed".to_owned())
+    // TOML's numbers end where an i64 does.
+    let max = match size_of::<T>() {
+        2 => u64::from(u16::MAX),
+        _ => i64::MAX as u64,
+    };
+    whole.ok_or_else(|| format!("a whole number from 0 to {max} is needed"))
 }
 
 fn millis(value: &Value) -> Result<Duration, String> {
@@ -108,7 +114,9 @@ fn size<T: TryFrom<u64>>(value: &Value) -> Result<T, String> {
         _ => None,
     };
     let whole = bytes.and_then(|bytes| T::try_from(bytes).ok());
-    whole.ok_or_else(|| "bytes are needed: 67108864, or \"64 MiB\"".to_owned())
+    whole.ok_or_else(|| {
+        "bytes are needed, below 2^63: 67108864, or \"64 MiB\" (B, KiB, MiB, GiB)".to_owned()
+    })
 }
 
 fn size_of_text(text: &str) -> Option<u64> {
@@ -121,38 +129,83 @@ fn size_of_text(text: &str) -> Option<u64> {
         "GiB" => 30,
         _ => return None,
     };
-    count.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let bytes = count.parse::<u64>().ok()?.checked_mul(1 << shift)?;
+    (bytes <= i64::MAX as u64).then_some(bytes)
 }
 
-/// The configuration that the global options ask for.
+/// The configuration that the global options ask for, and the directory remembers.
 pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
-    let mut config = match globals.edge {
+    let file = match &globals.config {
+        Some(path) => Some((path, read_file(path)?)),
+        None => None,
+    };
+    let apply_all = |config: &mut EngineConfig| {
+        if let Some((path, text)) = &file {
+            apply(config, text).map_err(|error| {
+                CliError::usage(format!("configuration {}: {error}", path.display()))
+            })?;
+        }
+        if let Some(dir) = &globals.data_dir {
+            config.data_dir.clone_from(dir);
+        }
+        if let Some(dir) = &globals.bucket_dir {
+            config.bucket_dir = Some(dir.clone());
+        }
+        Ok::<(), CliError>(())
+    };
+    // Which profile the rest stands on, only the directory knows.
+    let mut config = profile(false);
+    apply_all(&mut config)?;
+    let recorded = Settings::of(&config.data_dir)?;
+    let edge = globals.edge || recorded.as_ref().is_some_and(|recorded| recorded.edge);
+    if edge {
+        config = profile(true);
+        apply_all(&mut config)?;
+    }
+    if let (Some((path, _)), Err(error)) = (&file, check_lane(&config)) {
+        let text = format!("configuration {}: {error}", path.display());
+        return Err(CliError::usage(text));
+    }
+    match recorded {
+        Some(recorded) if recorded.edge != edge => {
+            let dir = config.data_dir.display();
+            return Err(CliError::usage(format!(
+                "--edge, but data directory {dir} was made with the standard profile: leave it out"
+            )));
+        }
+        Some(recorded) => recorded.settle_bucket(&mut config)?,
+        None => config.settings = Some(Settings::text(edge, &config)?),
+    }
+    Ok(config)
+}
+
+fn profile(edge: bool) -> EngineConfig {
+    match edge {
         true => EngineConfig::edge(DATA_DIR_DEFAULT),
         false => EngineConfig {
             // One writer with a window of 16 MiB; the engine's own default is for many.
             inflight_bytes_max: 32 << 20,
             ..EngineConfig::new(DATA_DIR_DEFAULT)
         },
-    };
-    if let Some(file) = &globals.config {
-        let text = read_file(file)?;
-        apply(&mut config, &text).map_err(|error| {
-            CliError::usage(format!("configuration {}: {error}", file.display()))
-        })?;
     }
-    if let Some(dir) = &globals.data_dir {
-        config.data_dir.clone_from(dir);
+}
+
+/// The engine takes a lane that never starts by itself (it does so when space runs short); in a file
+/// it is a mistake.
+fn check_lane(config: &EngineConfig) -> Result<(), String> {
+    let (start, bound) = (config.wal.lane_start_bytes, config.wal.disk_bytes_max);
+    match start > bound {
+        true => Err(format!(
+            "wal.lane_start_bytes = {start}, at most wal.disk_bytes_max = {bound} makes sense"
+        )),
+        false => Ok(()),
     }
-    if let Some(dir) = &globals.bucket_dir {
-        config.bucket_dir = Some(dir.clone());
-    }
-    Ok(config)
 }
 
 fn read_file(path: &Path) -> Result<String, CliError> {
     let file = super::lines::open_file(path)?;
     let mut text = String::new();
-    let reading = |error| CliError::io(&format!("reading {}", path.display()), &error);
+    let reading = |error| CliError::file("reading", path, &error);
     let bytes = file.metadata().map_err(reading)?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(CliError::usage(format!(
@@ -232,13 +285,16 @@ mod tests {
             ("wal = 3", "unknown key wal"),
             (
                 "logs = 70000",
-                "logs = 70000: a whole number in range is needed",
+                "logs = 70000: a whole number from 0 to 65535 is needed",
             ),
-            ("logs = -1", "logs = -1: a whole number in range is needed"),
+            (
+                "logs = -1",
+                "logs = -1: a whole number from 0 to 65535 is needed",
+            ),
             ("pin = 1", "pin = 1: true or false is needed"),
             (
                 "pack_bytes = \"64 MB\"",
-                "pack_bytes = \"64 MB\": bytes are needed: 67108864, or \"64 MiB\"",
+                "pack_bytes = \"64 MB\": bytes are needed, below 2^63: 67108864, or \"64 MiB\" (B, KiB, MiB, GiB)",
             ),
         ] {
             assert_eq!(applied(text), Err(refusal.to_owned()), "{text}");

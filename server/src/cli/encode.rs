@@ -64,9 +64,9 @@ fn six_bits(c: u8) -> Option<u32> {
     Some(u32::from(value))
 }
 
-/// Lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Lower-case hexadecimal, as the engine prints digests.
+pub(crate) fn hex(bytes: &[u8; 32]) -> String {
+    sealog_engine::ids::Digest(*bytes).to_string()
 }
 
 /// A fingerprint from its 64 hexadecimal digits.
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn fingerprint_bad_text_names_what_is_wrong() {
         assert_eq!(fingerprint(&"ab".repeat(32)), Ok([0xab; 32]));
-        assert_eq!(hex(&[0xab; 2]), "abab");
+        assert_eq!(hex(&[0xab; 32]), "ab".repeat(32));
         let short = fingerprint("abc").unwrap_err();
         assert_eq!(short, "fingerprint of 3 hex digits, 64 needed");
         let bad = fingerprint(&"x".repeat(64)).unwrap_err();

@@ -3,11 +3,12 @@
 //! **Invariants**
 //! - Every variant of the engine's error has a status; a test reads the engine's source for new ones.
 //! - A report is one line, whatever text it is made of.
-//! - A broken pipe is silent.
+//! - A broken pipe is silent, unless what could not be told is that something was changed.
 //!
 //! **Not here**: what to do about an error (its own text says it).
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use sealog_engine::{Effects, Error};
@@ -32,6 +33,12 @@ pub(crate) enum Exit {
     StorageFull = 6,
     /// This machine or directory can't be used: locked, io_uring forbidden, newer format.
     Unusable = 7,
+    /// Done and durable, but standard output did not take the answer.
+    Unprinted = 8,
+    /// SIGINT came and it ended where it is clean: 128 + 2, as a shell shows it.
+    Interrupted = 130,
+    /// So did SIGTERM: 128 + 15.
+    Terminated = 143,
     /// Standard output was closed by its reader: 128 + SIGPIPE, as a shell shows it for others.
     BrokenPipe = 141,
 }
@@ -41,6 +48,23 @@ impl From<Exit> for ExitCode {
         Self::from(exit as u8)
     }
 }
+
+/// Names of failures that are the command's own, with their statuses; the others are the engine's.
+const OWN_NAMES: [(Exit, &str); 13] = [
+    (Exit::Failure, "Io"),
+    (Exit::Usage, "Usage"),
+    (Exit::Refused, "OverLimit"),
+    (Exit::Refused, "Batch"),
+    (Exit::NotFound, "FileNotFound"),
+    (Exit::NotFound, "DataDirNotFound"),
+    (Exit::NotFound, "ProducerNotFound"),
+    (Exit::Corrupt, "Corrupt"),
+    (Exit::Unusable, "Unusable"),
+    (Exit::Unprinted, "Unprinted"),
+    (Exit::Interrupted, "Interrupted"),
+    (Exit::Terminated, "Terminated"),
+    (Exit::BrokenPipe, "BrokenPipe"),
+];
 
 /// Why the command did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +80,7 @@ pub(crate) struct CliError {
 
 impl CliError {
     fn new(exit: Exit, kind: &'static str, message: impl Into<String>) -> Self {
+        debug_assert!(OWN_NAMES.contains(&(exit, kind)), "{kind} is not listed");
         Self {
             exit,
             message: message.into(),
@@ -95,12 +120,42 @@ impl CliError {
         Self::new(Exit::Failure, "Io", format!("{what}: {error}"))
     }
 
+    /// A file that was named can't be read: missing, not a file, not permitted.
+    pub(crate) fn file(what: &str, path: &Path, error: &io::Error) -> Self {
+        let text = format!("{what} {}: {error}", path.display());
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                Self::not_found("FileNotFound", format!("{} does not exist", path.display()))
+            }
+            io::ErrorKind::IsADirectory => {
+                Self::usage(format!("{} is a directory, not a file", path.display()))
+            }
+            io::ErrorKind::InvalidData => Self::usage(text),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => Self::unusable(text),
+            _ => Self::new(Exit::Failure, "Io", text),
+        }
+    }
+
     /// Writing to standard output failed.
     pub(crate) fn stdout(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::new(Exit::BrokenPipe, "BrokenPipe", "");
         }
         Self::io("writing to standard output", error)
+    }
+
+    /// A signal asked to end.
+    pub(crate) fn interrupted(terminated: bool) -> Self {
+        match terminated {
+            false => Self::new(Exit::Interrupted, "Interrupted", "interrupted"),
+            true => Self::new(Exit::Terminated, "Terminated", "terminated"),
+        }
+    }
+
+    /// What was asked is done and durable; only the answer, `done`, could not be printed.
+    pub(crate) fn unprinted(done: &str, error: &io::Error) -> Self {
+        let text = format!("done, but not printed: {done}; writing to standard output: {error}");
+        Self::new(Exit::Unprinted, "Unprinted", text)
     }
 
     /// Puts `place` in front: a line of the input, for instance.
@@ -113,6 +168,11 @@ impl CliError {
     pub(crate) fn and(mut self, more: impl std::fmt::Display) -> Self {
         self.message = format!("{}; {more}", self.message);
         self
+    }
+
+    /// Whether a signal asked to end.
+    pub(crate) fn is_interrupt(&self) -> bool {
+        matches!(self.exit, Exit::Interrupted | Exit::Terminated)
     }
 
     /// Whether the engine refused its configuration.
@@ -174,6 +234,7 @@ fn classify(error: &Error) -> (Exit, &'static str) {
         Error::KeysNotAllowed { .. } => (Exit::Refused, "KeysNotAllowed"),
         Error::NoOpenStream { .. } => (Exit::Refused, "NoOpenStream"),
         Error::StreamNotFound { .. } => (Exit::NotFound, "StreamNotFound"),
+        Error::StreamSettled { .. } => (Exit::Refused, "StreamSettled"),
         Error::AbandonedStream { .. } => (Exit::Refused, "AbandonedStream"),
         Error::CommitNotFound { .. } => (Exit::NotFound, "CommitNotFound"),
         Error::OverLimit { .. } => (Exit::Refused, "OverLimit"),

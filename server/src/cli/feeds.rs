@@ -30,12 +30,13 @@ pub(super) fn run(config: EngineConfig, verb: FeedVerb, out: &mut Output) -> Res
             let keys = !no_keys;
             let options = FeedOptions { keys, exclusive };
             handle.create_feed(&feed, options).await?;
-            show(&handle, &feed, out, |shape| {
-                format!("created {}", line(shape))
-            })
-            .await
+            let shape = FeedShape::from(handle.feed(&feed).await?);
+            out.done(&shape, |shape| format!("created {}", line(shape)))
         }
-        FeedVerb::Show { feed } => show(&handle, &feed, out, details).await,
+        FeedVerb::Show { feed } => {
+            let shape = FeedShape::from(handle.feed(&feed).await?);
+            out.line(&shape, details)
+        }
         FeedVerb::List {
             prefix,
             after,
@@ -44,7 +45,7 @@ pub(super) fn run(config: EngineConfig, verb: FeedVerb, out: &mut Output) -> Res
         FeedVerb::Delete { feed } => {
             handle.delete_feed(&feed).await?;
             let shape = Deleted { deleted: feed };
-            out.line(&shape, |shape| format!("deleted {:?}", shape.deleted))
+            out.done(&shape, |shape| format!("deleted {:?}", shape.deleted))
         }
     })
 }
@@ -52,16 +53,6 @@ pub(super) fn run(config: EngineConfig, verb: FeedVerb, out: &mut Output) -> Res
 #[derive(Serialize)]
 struct Deleted {
     deleted: String,
-}
-
-async fn show(
-    handle: &Handle,
-    feed: &str,
-    out: &mut Output,
-    text: impl FnOnce(&FeedShape) -> String,
-) -> Result<(), CliError> {
-    let shape = FeedShape::from(handle.feed(feed).await?);
-    out.line(&shape, text)
 }
 
 async fn list(

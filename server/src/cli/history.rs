@@ -157,6 +157,6 @@ pub(super) fn seal(
             }
             None => handle.seal(feed, None, message).await?,
         };
-        out.line(&CommitShape::of(feed, commit), CommitShape::text)
+        out.done(&CommitShape::of(feed, commit), CommitShape::text)
     })
 }

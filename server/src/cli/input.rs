@@ -18,6 +18,7 @@ use super::encode;
 use super::exit::CliError;
 use super::lines::LineInput;
 use super::ndjson;
+use super::signals::Signals;
 
 /// The options that say which records to append.
 #[derive(Debug, Clone, Default, Args)]
@@ -40,27 +41,29 @@ pub(crate) struct RecordArgs {
     /// Version of the records within their keys
     #[arg(
         long,
+        display_order = 50,
         value_name = "N",
         allow_hyphen_values = true,
         conflicts_with = "ndjson"
     )]
     version: Option<i64>,
     /// The records are tombstones: they hide their keys
-    #[arg(long, conflicts_with = "ndjson")]
+    #[arg(long, display_order = 50, conflicts_with = "ndjson")]
     tombstone: bool,
     /// A header of the records: NAME=VALUE, split at the first "="; may be repeated
     #[arg(
         long,
+        display_order = 50,
         value_name = "N=V",
         allow_hyphen_values = true,
         conflicts_with = "ndjson"
     )]
     header: Vec<OsString>,
     /// Timestamp of the records, milliseconds since 1970
-    #[arg(long, value_name = "MS", conflicts_with = "ndjson")]
+    #[arg(long, display_order = 50, value_name = "MS", conflicts_with = "ndjson")]
     timestamp: Option<u64>,
     /// Fingerprint of the records: 64 hex digits
-    #[arg(long, value_name = "HEX", value_parser = encode::fingerprint, conflicts_with = "ndjson")]
+    #[arg(long, display_order = 50, value_name = "HEX", value_parser = encode::fingerprint, conflicts_with = "ndjson")]
     fingerprint: Option<[u8; 32]>,
     /// The records in the order of the command line: whether each is a `--record`.
     #[arg(skip)]
@@ -78,6 +81,23 @@ impl RecordArgs {
         order.extend(places("value", false));
         order.sort_unstable();
         self.keyed_in_order = order.into_iter().map(|(_, keyed)| keyed).collect();
+    }
+}
+
+/// Latest time that a record may be given: 9999-12-31T23:59:59.999Z. One absurd timestamp would raise
+/// the effective timestamps of all records after it.
+pub(super) const TIMESTAMP_MS_MAX: u64 = 253_402_300_799_999;
+
+/// A record's timestamp, as long as it is one that people can write down.
+pub(super) fn timestamp(ms: Option<u64>) -> Result<Option<u64>, CliError> {
+    match ms {
+        Some(ms) if ms > TIMESTAMP_MS_MAX => Err(CliError::refused(
+            "OverLimit",
+            format!(
+                "timestamp of {ms} ms over the limit of {TIMESTAMP_MS_MAX} (9999-12-31T23:59:59.999Z)"
+            ),
+        )),
+        ms => Ok(ms),
     }
 }
 
@@ -133,12 +153,13 @@ impl Input {
         args: RecordArgs,
         steady: bool,
         record_max: usize,
+        signals: &Signals,
     ) -> Result<Self, CliError> {
         let mut template = Template {
             version: args.version.unwrap_or(0),
             tombstone: args.tombstone,
             headers: Vec::new(),
-            timestamp_ms: args.timestamp,
+            timestamp_ms: timestamp(args.timestamp)?,
             fingerprint: args.fingerprint,
         };
         for header in &args.header {
@@ -156,7 +177,7 @@ impl Input {
             } else {
                 record_max.saturating_mul(4)
             };
-            let lines = LineInput::open(args.input.as_deref(), line_max, steady)?;
+            let lines = LineInput::open(args.input.as_deref(), line_max, steady, signals.clone())?;
             return Ok(match args.lines {
                 true => Self::Lines(lines, template),
                 false => Self::Ndjson(lines),

@@ -18,12 +18,15 @@ use std::time::Duration;
 use sealog_frame::BatchBuilder;
 
 use super::exit::CliError;
+use super::signals::Signals;
 
 /// Records after which a batch is cut.
 pub(super) const BATCH_RECORDS: usize = 4096;
 /// Payload bytes after which a batch is cut.
 pub(super) const BATCH_BYTES: u64 = 256 << 10;
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long a wait for input goes on before it looks for a signal.
+const SIGNAL_WAIT: Duration = Duration::from_millis(100);
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS_AHEAD: usize = 16;
 
@@ -42,6 +45,7 @@ pub(super) struct LineInput {
     lines: u64,
     bytes: u64,
     ended: bool,
+    signals: Signals,
 }
 
 enum Next {
@@ -56,6 +60,7 @@ impl LineInput {
         path: Option<&Path>,
         line_max: usize,
         steady: bool,
+        signals: Signals,
     ) -> Result<Self, CliError> {
         let path = path.filter(|path| path.as_os_str() != "-");
         let name = path.map_or("standard input".to_owned(), |path| {
@@ -65,7 +70,9 @@ impl LineInput {
             None => Box::new(io::stdin()),
             Some(path) => Box::new(open_file(path)?),
         };
-        Ok(Self::new(name, source, line_max, steady))
+        let mut input = Self::new(name, source, line_max, steady);
+        input.signals = signals;
+        Ok(input)
     }
 
     fn new(name: String, source: Box<dyn Read + Send>, line_max: usize, steady: bool) -> Self {
@@ -84,6 +91,7 @@ impl LineInput {
             lines: 0,
             bytes: 0,
             ended: false,
+            signals: Signals::default(),
         }
     }
 
@@ -98,6 +106,7 @@ impl LineInput {
         builder: &mut BatchBuilder,
         push: impl Fn(&[u8], &mut BatchBuilder) -> Result<(), CliError>,
     ) -> Result<bool, CliError> {
+        self.signals.check()?;
         while builder.len() < BATCH_RECORDS && builder.metered_bytes() < BATCH_BYTES {
             match self.next(!builder.is_empty())? {
                 Next::Line => {}
@@ -167,14 +176,14 @@ impl LineInput {
         if self.ended {
             return Ok(Next::End);
         }
-        let block = if may_pause {
-            match self.blocks.recv_timeout(PAUSE) {
-                Ok(block) => Some(block),
-                Err(RecvTimeoutError::Timeout) => return Ok(Next::Pause),
-                Err(RecvTimeoutError::Disconnected) => None,
+        let wait = if may_pause { PAUSE } else { SIGNAL_WAIT };
+        let block = loop {
+            match self.blocks.recv_timeout(wait) {
+                Ok(block) => break Some(block),
+                Err(RecvTimeoutError::Timeout) if may_pause => return Ok(Next::Pause),
+                Err(RecvTimeoutError::Timeout) => self.signals.check()?,
+                Err(RecvTimeoutError::Disconnected) => break None,
             }
-        } else {
-            self.blocks.recv().ok()
         };
         match block {
             Some(Ok(block)) => {
@@ -192,14 +201,14 @@ impl LineInput {
     }
 }
 
-/// A file to read; a missing one is not found.
+/// A file to read; a missing one is not found, a directory is none.
 pub(super) fn open_file(path: &Path) -> Result<File, CliError> {
-    File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            CliError::not_found("FileNotFound", format!("{} does not exist", path.display()))
-        }
-        _ => CliError::io(&format!("opening {}", path.display()), &error),
-    })
+    let failed = |error: io::Error| CliError::file("opening", path, &error);
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    Ok(file)
 }
 
 fn read_ahead(

@@ -22,12 +22,15 @@ mod history;
 mod input;
 mod lines;
 mod ndjson;
+mod object;
 mod offline;
 mod open;
 mod output;
 mod progress;
 mod read;
+mod settings;
 mod shapes;
+mod signals;
 mod time;
 
 use std::process::ExitCode;
@@ -50,9 +53,12 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), CliError> {
+    let mut out = Output::new(cli.globals.json)?;
+    if let Verb::Inspect(args) = &cli.verb {
+        return offline::inspect(args, &mut out).and(out.flush());
+    }
     let config = config::resolve(&cli.globals)?;
     let standard = !cli.globals.edge && cli.globals.config.is_none();
-    let mut out = Output::new(cli.globals.json)?;
     let done = match cli.verb {
         Verb::Feed(verb) => feeds::run(config, verb, &mut out),
         Verb::Append(args) => append::run(config, *args, &mut out),
@@ -62,7 +68,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Producers(args) => history::producers(config, &args, &mut out),
         Verb::Seal(args) => history::seal(config, &args, &mut out),
         Verb::Verify => offline::verify(&config, &mut out),
-        Verb::Inspect(args) => offline::inspect(&args, &mut out),
+        Verb::Inspect(_) => Ok(()),
         Verb::Admin(verb) => admin::run(config, verb, &mut out),
     };
     done.and(out.flush()).map_err(|error| match standard {

@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - What `read --format json` prints is taken as it is; `sequence` and `time` are then ignored.
+//! - A record, and a header, is an object: an array is none, though serde would take it for the fields.
 //! - Any other unknown field is an error that names it.
 //!
 //! **Not here**: the lines (`lines`), printing (`shapes`).
@@ -13,6 +14,8 @@ use serde::Deserialize;
 
 use super::encode;
 use super::exit::CliError;
+use super::input::timestamp;
+use super::object::Object;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +27,7 @@ struct Line<'a> {
     key_base64: Option<Cow<'a, str>>,
     version: Option<i64>,
     tombstone: Option<bool>,
-    headers: Option<Vec<Header<'a>>>,
+    headers: Option<Vec<Object<Header<'a>>>>,
     timestamp: Option<u64>,
     fingerprint: Option<Cow<'a, str>>,
     #[serde(rename = "sequence")]
@@ -64,13 +67,24 @@ fn bytes<'a>(
     }
 }
 
+/// The input's line is named by whoever reads lines; within it, a column is all there is to say.
+fn not_a_record(error: &serde_json::Error) -> CliError {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = text.strip_suffix(&place).unwrap_or(&text);
+    CliError::usage(match error.column() {
+        0 => format!("not a record: {what}"),
+        column => format!("not a record: {what} (column {column})"),
+    })
+}
+
 /// Pushes the record of one line; a blank line is none.
 pub(super) fn push(line: &[u8], builder: &mut BatchBuilder) -> Result<(), CliError> {
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
-    let line: Line<'_> = serde_json::from_slice(line)
-        .map_err(|error| CliError::usage(format!("not a record: {error}")))?;
+    let Object::<Line<'_>>(line) =
+        serde_json::from_slice(line).map_err(|error| not_a_record(&error))?;
     let key = bytes("key", &line.key, &line.key_base64)?;
     let payload = bytes("payload", &line.payload, &line.payload_base64)?;
     let tombstone = line.tombstone.unwrap_or(false);
@@ -81,7 +95,7 @@ pub(super) fn push(line: &[u8], builder: &mut BatchBuilder) -> Result<(), CliErr
         return Err(CliError::usage("a tombstone needs a key"));
     }
     let mut headers = Vec::new();
-    for header in line.headers.iter().flatten() {
+    for Object(header) in line.headers.iter().flatten() {
         let name = bytes("name", &header.name, &header.name_base64)?;
         let value = bytes("value", &header.value, &header.value_base64)?;
         headers.push((name.unwrap_or_default(), value.unwrap_or_default()));
@@ -96,7 +110,7 @@ pub(super) fn push(line: &[u8], builder: &mut BatchBuilder) -> Result<(), CliErr
             .iter()
             .map(|(name, value)| (&**name, &**value))
             .collect(),
-        timestamp_ms: line.timestamp,
+        timestamp_ms: timestamp(line.timestamp)?,
         fingerprint: fingerprint.transpose().map_err(CliError::usage)?,
     };
     Ok(builder.push(&record)?)

@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - `verify` and `inspect` change nothing.
+//! - A signal ends `reshard` and `accept-loss` between two steps, as the engine can be stopped there.
 //!
 //! **Not here**: what is checked, and what is moved (the engine).
 
@@ -17,6 +18,7 @@ use super::open::check_exists;
 use super::output::Output;
 use super::progress::Progress;
 use super::shapes::{count, range};
+use super::signals::Signals;
 
 /// What `verify` found whole.
 #[derive(Serialize)]
@@ -139,9 +141,11 @@ impl From<ReshardReport> for ReshardShape {
 pub(super) fn reshard(config: &EngineConfig, logs: u16, out: &mut Output) -> Result<(), CliError> {
     check_exists(config)?;
     let progress = Progress::steps();
-    let report = sealog_engine::reshard(config, logs, progress.step())?;
+    let signals = Signals::listen()?;
+    let report = sealog_engine::reshard(config, logs, progress.step(&signals));
+    let report = report.map_err(|error| signals.check().err().unwrap_or_else(|| error.into()))?;
     drop(progress);
-    out.line(&ReshardShape::from(report), |shape| {
+    out.done(&ReshardShape::from(report), |shape| {
         format!(
             "{} instead of {}: {} moved, {} copied",
             count(shape.logs.len() as u64, "log"),
@@ -211,9 +215,11 @@ impl From<LogLoss> for LogLossShape {
 pub(super) fn accept_loss(config: &EngineConfig, out: &mut Output) -> Result<(), CliError> {
     check_exists(config)?;
     let progress = Progress::steps();
-    let report = sealog_engine::accept_loss(config, progress.step())?;
+    let signals = Signals::listen()?;
+    let report = sealog_engine::accept_loss(config, progress.step(&signals));
+    let report = report.map_err(|error| signals.check().err().unwrap_or_else(|| error.into()))?;
     drop(progress);
-    out.line(&LossShape::from(report), accepted)
+    out.done(&LossShape::from(report), accepted)
 }
 
 fn accepted(shape: &LossShape) -> String {

@@ -7,7 +7,7 @@
 //! **Not here**: configuration (`config`).
 
 use futures_lite::future::block_on;
-use sealog_engine::{Engine, EngineConfig, ProductionEnv};
+use sealog_engine::{Engine, EngineConfig, MARKER_FILE, ProductionEnv};
 
 use super::exit::CliError;
 
@@ -37,10 +37,16 @@ pub(super) fn with_engine<F: Future<Output = Result<(), CliError>>>(
     done.and(closed.map_err(CliError::from))
 }
 
+/// Whether the data directory was made already.
+pub(super) fn is_made(config: &EngineConfig) -> bool {
+    config.data_dir.join(MARKER_FILE).exists()
+}
+
 /// A data directory that is not there is "not found", with what to do about it.
 pub(super) fn check_exists(config: &EngineConfig) -> Result<(), CliError> {
     let dir = &config.data_dir;
-    if dir.exists() {
+    let found = dir.try_exists();
+    if found.map_err(|error| CliError::file("data directory", dir, &error))? {
         return Ok(());
     }
     let text = format!(

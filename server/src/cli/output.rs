@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - Output is buffered and flushed once, or before a wait.
+//! - What was changed is said on standard error if standard output does not take it.
 //! - With `--json` every line is one JSON object.
 //!
 //! **Not here**: the shapes (`shapes`), errors (`exit`).
@@ -22,6 +23,8 @@ pub(super) struct Output {
     // Not `Stdout`: its line buffer would write at every newline.
     writer: BufWriter<File>,
     json: bool,
+    /// What was changed, once something was: a failure to print it is not a failure to do it.
+    done: Option<String>,
 }
 
 impl Output {
@@ -32,6 +35,7 @@ impl Output {
         Ok(Self {
             writer: BufWriter::with_capacity(BUFFER_BYTES, file),
             json,
+            done: None,
         })
     }
 
@@ -53,7 +57,24 @@ impl Output {
         } else {
             writeln!(self.writer, "{}", text(shape))
         };
-        written.map_err(|error| CliError::stdout(&error))
+        written.map_err(|error| self.failed(&error))
+    }
+
+    /// The answer of a verb that changed something, durably.
+    pub(super) fn done<T: Serialize>(
+        &mut self,
+        shape: &T,
+        text: impl Fn(&T) -> String,
+    ) -> Result<(), CliError> {
+        self.done = Some(text(shape));
+        self.line(shape, text)
+    }
+
+    fn failed(&self, error: &io::Error) -> CliError {
+        match &self.done {
+            Some(done) => CliError::unprinted(done, error),
+            None => CliError::stdout(error),
+        }
     }
 
     /// Writes by hand.
@@ -61,14 +82,13 @@ impl Output {
         &mut self,
         write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> Result<(), CliError> {
-        write(&mut self.writer).map_err(|error| CliError::stdout(&error))
+        write(&mut self.writer).map_err(|error| self.failed(&error))
     }
 
     /// Sends everything on its way.
     pub(super) fn flush(&mut self) -> Result<(), CliError> {
-        self.writer
-            .flush()
-            .map_err(|error| CliError::stdout(&error))
+        let flushed = self.writer.flush();
+        flushed.map_err(|error| self.failed(&error))
     }
 
     /// Fails as a write would if the reader of a pipe has left. For whoever waits with nothing to write.

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::signals::Signals;
+
 /// A bar, or nothing.
 pub(super) struct Progress(ProgressBar);
 
@@ -28,14 +30,18 @@ impl Progress {
         Self::with("{spinner} {msg}")
     }
 
-    /// What the engine calls before each step.
+    /// What the engine calls before each step; fails once a signal has come.
     pub(super) fn step(
         &self,
+        signals: &Signals,
     ) -> impl Fn(&str) -> sealog_engine::Result<()> + Clone + Send + 'static {
-        let bar = self.0.clone();
+        let (bar, signals) = (self.0.clone(), signals.clone());
         move |step| {
             bar.set_message(step.to_owned());
-            Ok(())
+            match signals.came() {
+                true => Err(sealog_engine::Error::Closed),
+                false => Ok(()),
+            }
         }
     }
 

@@ -23,6 +23,7 @@ use super::exit::CliError;
 use super::open::{Handle, with_engine};
 use super::output::Output;
 use super::shapes::{RecordShape, when};
+use super::signals::Signals;
 
 /// How long a follower waits before it looks whether its reader is still there.
 const FOLLOW_WAIT: Duration = Duration::from_millis(500);
@@ -44,8 +45,10 @@ pub(super) fn run(config: EngineConfig, args: &ReadArgs, out: &mut Output) -> Re
             "--fingerprints needs --format text or json",
         ));
     }
+    let signals = Signals::listen()?;
     with_engine(config, false, async |handle| {
         let mut reader = Reader {
+            signals,
             format,
             fingerprints: args.fingerprints,
             left: args.limit.unwrap_or(u64::MAX),
@@ -81,6 +84,7 @@ fn request(args: &ReadArgs) -> ReadRequest {
 }
 
 struct Reader {
+    signals: Signals,
     format: Format,
     fingerprints: bool,
     left: u64,
@@ -108,6 +112,7 @@ impl Reader {
             if self.left == 0 {
                 return Ok(());
             }
+            self.signals.check()?;
             if at_tail {
                 out.flush()?;
                 out.check_reader()?;

@@ -70,7 +70,20 @@ fn reading_verbs_make_no_directory() {
 #[test]
 fn configuration_mistakes_are_named() {
     let bench = Bench::new();
-    let cases: [(&[u8], &str); 4] = [
+    let cases: [(&[u8], &str); 8] = [
+        (b"shards = 10000\n", "shards = 10000, at most "),
+        (
+            b"inflight_bytes_max = \"1000 GiB\"\n",
+            "inflight_bytes_max = 1073741824000, at most 68719476736 allowed",
+        ),
+        (
+            b"wal.lane_start_bytes = \"2 GiB\"\n",
+            "wal.lane_start_bytes = 2147483648, at most wal.disk_bytes_max = 268435456",
+        ),
+        (
+            b"wal.full_wait_ms = 3600001\n",
+            "wal.full_wait_ms = 3600001, at most 3600000 allowed",
+        ),
         (b"[wal]\nsegment_byte = 1\n", "unknown key wal.segment_byte"),
         (b"logs = \"two\"\n", "logs = \"two\": a whole number"),
         (b"logs = = 2\n", "line 1: "),
@@ -98,12 +111,62 @@ fn configuration_mistakes_are_named() {
 }
 
 #[test]
-fn edge_directory_opened_otherwise_says_what_is_missing() {
+fn edge_directory_is_opened_as_it_was_made() {
     let bench = Bench::new();
     bench.ok(&["append", "f", "--value", "x"]);
+    let read = || {
+        let mut command = sealog();
+        command.args(["read", "f", "--format", "payload", "--data-dir"]);
+        command.arg(bench.data());
+        finish(command, b"")
+    };
+    assert_eq!(read().ok(), "x\n");
+    // One that was made before directories remembered it.
+    std::fs::remove_file(bench.data().join("settings.toml")).unwrap();
+    read().fails(2, &["do not fit", "--edge"]);
+    // The other way round.
+    let standard = bench.path().join("standard");
     let mut command = sealog();
-    command.args(["read", "f", "--data-dir"]).arg(bench.data());
-    finish(command, b"").fails(2, &["do not fit", "--edge"]);
+    command
+        .args(["append", "f", "--value", "x", "--data-dir"])
+        .arg(&standard);
+    finish(command, b"").ok();
+    let words = ["read", "f", "--data-dir", standard.to_str().unwrap()];
+    bench
+        .run(&words)
+        .fails(2, &["--edge", "made with the standard profile"]);
+}
+
+#[test]
+fn bucket_elsewhere_is_remembered_and_another_one_refused() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x", "--bucket-dir", "packs"]);
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "x\n");
+    bench.ok(&["verify"]);
+    assert!(!bench.data().join("bucket").exists());
+    let absolute = bench.path().join("packs");
+    let absolute = absolute.to_str().unwrap();
+    bench.ok(&["read", "f", "--bucket-dir", absolute]);
+    for words in [
+        &["read", "f", "--bucket-dir", "others"][..],
+        &["append", "f", "--value", "y", "--bucket-dir", "others"],
+        &["verify", "--bucket-dir", "others"],
+    ] {
+        bench.run(words).fails(7, &["others was named", absolute]);
+        assert!(!bench.path().join("others").exists(), "{words:?}");
+    }
+    // Moved, and said so.
+    std::fs::rename(absolute, bench.path().join("moved")).unwrap();
+    let settings = bench.data().join("settings.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    std::fs::write(&settings, text.replace("/packs", "/moved")).unwrap();
+    bench.ok(&["append", "f", "--value", "y"]);
+    std::fs::write(&settings, "profile = 7\n").unwrap();
+    bench
+        .run(&["read", "f"])
+        .fails(2, &["settings.toml: profile = 7 is not understood"]);
+    let shown = bench.ok(&["inspect", bench.data().join("LOCK").to_str().unwrap()]);
+    assert!(shown.contains("directory lock"), "{shown}");
 }
 
 #[test]
@@ -216,6 +279,8 @@ fn missing_segment_is_named_and_nothing_is_lost_over_it() {
 fn bucket_of_another_directory_is_refused_and_the_right_one_goes_on() {
     let bench = Bench::new();
     bench.ok(&["append", "f", "--value", "a"]);
+    // As one that was made before directories remembered where their bucket is.
+    std::fs::remove_file(bench.data().join("settings.toml")).unwrap();
     let other = bench.path().join("other");
     let other = other.to_str().unwrap();
     let wrong = ["append", "f", "--value", "b", "--bucket-dir", other];

@@ -9,4 +9,7 @@ mod bench;
 mod errors;
 mod places;
 mod read;
+mod refused;
+mod signals;
+mod statuses;
 mod verbs;

@@ -304,7 +304,7 @@ fn inspect_shows_every_file_and_refuses_others() {
     let other = bench.file("other", b"not one of ours");
     bench
         .run(&["inspect", other.to_str().unwrap()])
-        .fails(5, &["other", "none of our formats"]);
+        .fails(2, &["other is not a Sealog file: it begins with"]);
     bench
         .run(&["inspect", "absent"])
         .fails(4, &["absent does not exist"]);
@@ -343,4 +343,19 @@ fn admin_accept_loss_of_a_whole_directory_changes_nothing() {
     assert_eq!(said, "nothing was damaged, nothing was changed\n");
     assert_eq!(bench.json(&["admin", "accept-loss"]), [json!({"logs": []})]);
     assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "x\n");
+}
+
+#[test]
+fn settled_streams_are_refused_as_such() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "a", "--no-seal"]);
+    bench.ok(&["admin", "discard", "f"]);
+    bench.ok(&["append", "f", "--value", "b"]);
+    for (verb, stream) in [("resume", "1"), ("discard", "1"), ("resume", "2")] {
+        let words = ["admin", verb, "f", "--stream", stream];
+        let reason = format!("stream {stream} of feed \"f\" is settled already");
+        bench.run(&words).fails(3, &[&reason]);
+    }
+    let none = ["admin", "resume", "f", "--stream", "3"];
+    bench.run(&none).fails(4, &["has no stream 3"]);
 }

@@ -88,7 +88,10 @@ pub async fn reshard_in<E: Env>(
 ) -> Result<ReshardReport> {
     let marker = marker_of(env, &config.data_dir).await?;
     if logs == 0 {
-        return Err(Error::Config("logs = 0, at least 1 needed".to_owned()));
+        return Err(Error::Config(format!(
+            "logs = 0, 1 to {} are possible",
+            u16::MAX
+        )));
     }
     let mut report = ReshardReport {
         leftovers: remove_leftovers(env, config, &marker).await?,
@@ -104,7 +107,9 @@ pub async fn reshard_in<E: Env>(
     let first = marker.next_log;
     let ids: Vec<LogId> = (first..first + u64::from(logs)).map(LogId).collect();
     if first + u64::from(logs) > LOGS_EVER_MAX {
-        let text = format!("{first} logs were made here before, {LOGS_EVER_MAX} is the limit");
+        let text = format!(
+            "logs = {logs}: {first} logs were made here before, {LOGS_EVER_MAX} in all is the limit"
+        );
         return Err(Error::Config(text));
     }
     step("spend ids")?;
@@ -343,7 +348,7 @@ async fn wait_room<E: Env>(target: &Target<E>, bytes: usize) -> Result<()> {
                     detail: detail.to_owned(),
                 });
             }
-            Room::Full(detail) => return Err(Error::StorageFull { detail }),
+            Room::Full(detail) => return Err(Error::full(detail)),
         }
     }
 }

@@ -68,6 +68,13 @@ fn table() -> Vec<(Error, Exit)> {
             Exit::NotFound,
         ),
         (
+            Error::StreamSettled {
+                feed: feed(),
+                stream: StreamId(1),
+            },
+            Exit::Refused,
+        ),
+        (
             Error::AbandonedStream {
                 feed: feed(),
                 stream: StreamId(1),
@@ -180,12 +187,17 @@ fn statuses_are_the_documented_numbers() {
         (Exit::Corrupt, 5),
         (Exit::StorageFull, 6),
         (Exit::Unusable, 7),
+        (Exit::Unprinted, 8),
+        (Exit::Interrupted, 130),
         (Exit::BrokenPipe, 141),
+        (Exit::Terminated, 143),
     ] {
         assert_eq!(exit as u8, number);
         assert_eq!(ExitCode::from(exit), ExitCode::from(number));
         assert!(
-            doc.contains(&format!("| {number} |")),
+            doc.contains(&format!("| {number} |"))
+                || doc.contains(&format!("| {number}, "))
+                || doc.contains(&format!(", {number} |")),
             "{number} is not in docs/cli.md"
         );
     }
@@ -194,4 +206,42 @@ fn statuses_are_the_documented_numbers() {
 #[test]
 fn messages_become_one_line() {
     assert_eq!(one_line("a\n  b\t c\n"), "a b c");
+}
+
+/// The table of names in `docs/cli.md`: status and name of each.
+fn documented_names() -> Vec<(u8, String)> {
+    let doc = include_str!("../../../docs/cli.md");
+    let table = doc.split("| status | `\"error\"` |").nth(1).unwrap();
+    let rows = table
+        .lines()
+        .skip(2)
+        .map_while(|row| row.strip_prefix("| "));
+    let mut all = Vec::new();
+    for row in rows {
+        let (status, names) = row.split_once(" | ").unwrap();
+        let status: u8 = status.parse().unwrap();
+        let quoted = names.split('`').skip(1).step_by(2);
+        all.extend(quoted.map(|name| (status, name.to_owned())));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn names_of_errors_are_the_documented_ones() {
+    let engine = table().into_iter().map(|(error, _)| classify(&error));
+    let told = OWN_NAMES
+        .into_iter()
+        .chain(engine)
+        .filter(|(exit, _)| *exit != Exit::BrokenPipe);
+    let mut known: Vec<_> = told
+        .map(|(exit, name)| (exit as u8, name.to_owned()))
+        .collect();
+    known.sort();
+    known.dedup();
+    assert_eq!(
+        documented_names(),
+        known,
+        "left: docs/cli.md; right: the code"
+    );
 }

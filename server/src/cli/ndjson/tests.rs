@@ -45,7 +45,19 @@ fn push_tombstone_needs_no_payload() {
 fn push_wrong_lines_say_why() {
     for (line, reason) in [
         ("nonsense", "not a record: expected"),
-        ("[]", "not a record: "),
+        (
+            "[]",
+            "not a record: invalid type: sequence, expected an object",
+        ),
+        (r#"["a"]"#, "expected an object"),
+        (
+            r#"{"payload":"a","headers":[["n"]]}"#,
+            "expected an object (column ",
+        ),
+        (
+            r#"{"payload":"a","timestamp":253402300800000}"#,
+            "timestamp of 253402300800000 ms over the limit of 253402300799999",
+        ),
         (r#"{"payload":"a"} x"#, "trailing characters"),
         (r#"{"payload":"a","colour":1}"#, "unknown field `colour`"),
         (r#"{"key":"a"}"#, "payload (or payload_base64) is missing"),
@@ -76,5 +88,7 @@ fn push_wrong_lines_say_why() {
     ] {
         let refused = pushed(line).map(|_| ()).unwrap_err();
         assert!(refused.contains(reason), "{line}: {refused}");
+        // Which line it is, the reader of lines says.
+        assert!(!refused.contains(" line "), "{line}: {refused}");
     }
 }

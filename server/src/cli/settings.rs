@@ -1,0 +1,169 @@
+//! Settings: what a data directory remembers of how it was made, so that nobody has to say it again.
+//! Reference: `docs/cli.md`.
+//!
+//! **Invariants**
+//! - Written once, by the engine, before the marker that makes the folder a data directory.
+//! - What the command line says must agree with it.
+//!
+//! **Not here**: the configuration file (`config`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sealog_engine::{EngineConfig, SETTINGS_FILE};
+use toml::{Table, Value};
+
+use super::exit::CliError;
+
+/// It holds two lines.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// What was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// Made with `--edge`.
+    pub(super) edge: bool,
+    /// Where the bucket is, unless it is in the data directory.
+    pub(super) bucket_dir: Option<PathBuf>,
+}
+
+impl Settings {
+    /// What the directory remembers; `None` if it does not exist, or remembers nothing.
+    pub(super) fn of(data_dir: &Path) -> Result<Option<Self>, CliError> {
+        let path = data_dir.join(SETTINGS_FILE);
+        let read = super::lines::open_file(&path).and_then(|file| {
+            let mut text = String::new();
+            io::Read::read_to_string(&mut io::Read::take(file, FILE_BYTES_MAX), &mut text)
+                .map_err(|error| CliError::file("reading", &path, &error))?;
+            Ok(text)
+        });
+        match read {
+            Ok(text) => Self::parse(&text)
+                .map(Some)
+                .map_err(|error| CliError::usage(format!("{}: {error}", path.display()))),
+            // What is wrong with the place, whoever opens it says.
+            Err(_) if !path.exists() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let table: Table = text
+            .parse()
+            .map_err(|error: toml::de::Error| error.message().to_owned())?;
+        let mut settings = Self::default();
+        for (key, value) in &table {
+            match (key.as_str(), value) {
+                ("profile", Value::String(profile)) => {
+                    settings.edge = match profile.as_str() {
+                        "edge" => true,
+                        "standard" => false,
+                        _ => return Err(format!("profile = {value}: standard or edge is needed")),
+                    }
+                }
+                ("bucket_dir", Value::String(dir)) => settings.bucket_dir = Some(dir.into()),
+                _ => return Err(format!("{key} = {value} is not understood")),
+            }
+        }
+        Ok(settings)
+    }
+
+    /// The file that remembers `config`.
+    pub(super) fn text(edge: bool, config: &EngineConfig) -> Result<String, CliError> {
+        let profile = if edge { "edge" } else { "standard" };
+        let mut text = format!(
+            "# How `sealog` made this directory; options must agree with it.\n\
+             # May be edited when the bucket was moved.\nprofile = {profile:?}\n"
+        );
+        if let Some(dir) = config
+            .bucket_dir
+            .as_ref()
+            .filter(|dir| !is_own(dir, config))
+        {
+            let dir = absolute(dir)?;
+            let dir = dir.to_str().ok_or_else(|| {
+                let dir = dir.display();
+                CliError::usage(format!(
+                    "bucket folder {dir} can't be remembered: its path is not UTF-8"
+                ))
+            })?;
+            text += &format!("bucket_dir = {}\n", Value::from(dir));
+        }
+        Ok(text)
+    }
+
+    /// Puts the recorded bucket into `config`, or refuses the other one that it names.
+    pub(super) fn settle_bucket(&self, config: &mut EngineConfig) -> Result<(), CliError> {
+        let own = config.data_dir.join("bucket");
+        let recorded = self.bucket_dir.as_ref().unwrap_or(&own);
+        match &config.bucket_dir {
+            None => config.bucket_dir.clone_from(&self.bucket_dir),
+            Some(given) if same(given, recorded)? => {}
+            Some(given) => {
+                return Err(CliError::unusable(format!(
+                    "bucket folder {} was named, but data directory {} has its bucket in {}: leave \
+                     --bucket-dir out, or edit {SETTINGS_FILE} there if the bucket was moved",
+                    given.display(),
+                    config.data_dir.display(),
+                    recorded.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_own(bucket: &Path, config: &EngineConfig) -> bool {
+    same(bucket, &config.data_dir.join("bucket")).unwrap_or(false)
+}
+
+fn same(a: &Path, b: &Path) -> Result<bool, CliError> {
+    if absolute(a)? == absolute(b)? {
+        return Ok(true);
+    }
+    // By another way to the same place.
+    Ok(matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(path).map_err(|error| CliError::file("finding", path, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roundtrip_settings_of_odd_paths() {
+        for dir in [None, Some("/b u/\"q\"\n\\x"), Some("/plain")] {
+            for edge in [false, true] {
+                let mut config = EngineConfig::new("/d");
+                config.bucket_dir = dir.map(PathBuf::from);
+                let text = Settings::text(edge, &config).unwrap();
+                let expected = Settings {
+                    edge,
+                    bucket_dir: config.bucket_dir.clone(),
+                };
+                assert_eq!(Settings::parse(&text), Ok(expected), "{text}");
+            }
+        }
+        let mut config = EngineConfig::new("/d");
+        config.bucket_dir = Some("/d/bucket".into());
+        let text = Settings::text(false, &config).unwrap();
+        assert!(!text.contains("bucket_dir"), "{text}");
+    }
+
+    #[test]
+    fn parse_wrong_files_say_why() {
+        for (text, reason) in [
+            (
+                "profile = \"big\"",
+                "profile = \"big\": standard or edge is needed",
+            ),
+            ("profile = 1", "profile = 1 is not understood"),
+            ("colour = \"red\"", "colour = \"red\" is not understood"),
+        ] {
+            assert_eq!(Settings::parse(text), Err(reason.to_owned()));
+        }
+    }
+}
