@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use common::{batch, close, open, scratch};
 use futures_lite::future::block_on;
+use sealog_engine::pack::{PackFooter, PackIndex};
 use sealog_engine::wal::group::GroupHeader;
 use sealog_engine::wal::segment::SegmentHeader;
 use sealog_engine::{EngineConfig, Error, VerifyReport, verify};
@@ -150,6 +151,24 @@ fn spread(len: u64, dense: bool) -> BTreeSet<u64> {
     even.chain(ends).filter(|at| *at < len).collect()
 }
 
+/// Offsets in the columns of a pack: every field of a header, and some of the digests.
+fn column_offsets(pack: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(pack).unwrap();
+    let footer = PackFooter::decode(&bytes, bytes.len() as u64).unwrap();
+    let parts = footer.index_range().start as usize..footer.index_range().end as usize;
+    let index = PackIndex::decode(&footer, &bytes[parts]).unwrap();
+    let sections = index.sections().iter();
+    let rows = sections.flat_map(|section| index.blocks(section));
+    let columns = rows.map(|row| (row.column_range().start, row.column_range().end));
+    let offsets = columns.flat_map(|(start, end)| {
+        let fields = [0, 4, 8, 12, 16, 31].map(|at| start + at);
+        fields.into_iter().chain([(start + end) / 2, end - 1])
+    });
+    let offsets: Vec<_> = offsets.collect();
+    assert!(offsets.len() >= 8, "no columns");
+    offsets
+}
+
 fn file_places(dir: &Path) -> Vec<(PathBuf, u64)> {
     let mut seen_kinds: BTreeMap<String, u32> = BTreeMap::new();
     let mut places = Vec::new();
@@ -172,11 +191,11 @@ fn file_places(dir: &Path) -> Vec<(PathBuf, u64)> {
         };
         let count = seen_kinds.entry(kind).or_default();
         *count += 1;
-        places.extend(
-            spread(len, *count == 1)
-                .into_iter()
-                .map(|at| (file.clone(), at)),
-        );
+        let mut offsets = spread(len, *count == 1);
+        if kind.ends_with("pack") && *count == 1 {
+            offsets.extend(column_offsets(&dir.join(&file)));
+        }
+        places.extend(offsets.into_iter().map(|at| (file.clone(), at)));
     }
     let kinds: Vec<_> = seen_kinds.keys().map(String::as_str).collect();
     let expected = [

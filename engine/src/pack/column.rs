@@ -72,7 +72,7 @@ pub(crate) fn first_damage(whole: &[u8], stored: &[u8]) -> Option<(usize, Decode
         return Some((0, error));
     };
     let record = entry / COLUMN_ENTRY_BYTES;
-    let error = invalid("payload digest of record", record as u64);
+    let error = invalid("column entry", record as u64);
     Some((PART_HEADER_BYTES + record * COLUMN_ENTRY_BYTES, error))
 }
 
