@@ -192,7 +192,7 @@ fn file_places(dir: &Path) -> Vec<(PathBuf, u64)> {
         let count = seen_kinds.entry(kind).or_default();
         *count += 1;
         let mut offsets = spread(len, *count == 1);
-        if kind.ends_with("pack") && *count == 1 {
+        if name.ends_with(".pack") && *count == 1 {
             offsets.extend(column_offsets(&dir.join(&file)));
         }
         places.extend(offsets.into_iter().map(|at| (file.clone(), at)));
