@@ -6,8 +6,8 @@
 //!
 //! **Not here**: the digests (`fold` computes them once, for column and leaf), what a reader returns (`read::packs`).
 
-use super::layout::{self, invalid, truncated};
-use super::table::{self, PART_CRC_AT, PART_HEADER_BYTES};
+use super::layout::{invalid, truncated};
+use super::table::{self, PART_HEADER_BYTES};
 use crate::codec::DecodeError;
 
 pub(crate) const COLUMN_MAGIC: u32 = u32::from_le_bytes(*b"SLFP");
@@ -59,21 +59,21 @@ impl Column {
 }
 
 /// Where in `stored` the damage is that makes it differ from `whole`, the part as the builder writes
-/// it: an entry, or the part's header. Both have the same length.
+/// it: the first entry that does, else the part's header. Both have the same length.
 pub(crate) fn first_damage(whole: &[u8], stored: &[u8]) -> Option<(usize, DecodeError)> {
-    let at = whole.iter().zip(stored).position(|(a, b)| a != b)?;
-    let Some(entry) = at.checked_sub(PART_HEADER_BYTES) else {
-        let crc = |part| layout::u32_at(part, PART_CRC_AT).unwrap_or(0);
-        let error = DecodeError::Checksum {
-            what: "fingerprint column",
-            stored: crc(stored),
-            computed: crc(whole),
-        };
-        return Some((0, error));
-    };
-    let record = entry / COLUMN_ENTRY_BYTES;
-    let error = invalid("column entry", record as u64);
-    Some((PART_HEADER_BYTES + record * COLUMN_ENTRY_BYTES, error))
+    if whole == stored {
+        return None;
+    }
+    let entries = |part| <[u8]>::chunks(part, COLUMN_ENTRY_BYTES);
+    let (expected, found) = (&whole[PART_HEADER_BYTES..], &stored[PART_HEADER_BYTES..]);
+    let mut pairs = entries(expected).zip(entries(found));
+    if let Some(record) = pairs.position(|(expected, found)| expected != found) {
+        let at = PART_HEADER_BYTES + record * COLUMN_ENTRY_BYTES;
+        return Some((at, invalid("column entry", record as u64)));
+    }
+    let records = found.len() / COLUMN_ENTRY_BYTES;
+    let error = ColumnView::parse(stored, records as u64).err()?;
+    Some((0, error))
 }
 
 /// The column of a block, read back.
@@ -156,10 +156,7 @@ mod tests {
     fn column_bytes_beyond_any_object_is_none() {
         assert_eq!(column_bytes(0), Some(16));
         assert_eq!(column_bytes(u64::MAX), None);
-        assert_eq!(column_bytes(u64::MAX / 32), None);
-        assert_eq!(
-            column_bytes(u64::MAX / 32 - 1),
-            Some(u64::MAX - 31 - 32 + 16)
-        );
+        assert_eq!(column_bytes(u64::MAX / 32), Some(u64::MAX - 15));
+        assert_eq!(column_bytes(u64::MAX / 32 + 1), None);
     }
 }

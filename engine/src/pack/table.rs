@@ -37,7 +37,7 @@ pub(crate) const INDEX_MAGIC: u32 = u32::from_le_bytes(*b"SLIX");
 pub(crate) const TABLE_MAGIC: u32 = u32::from_le_bytes(*b"SLST");
 /// Bytes before the rows of index, section table and columns.
 pub(crate) const PART_HEADER_BYTES: usize = 16;
-pub(crate) const PART_CRC_AT: usize = 8;
+const PART_CRC_AT: usize = 8;
 pub(crate) const INDEX_ROW_BYTES: usize = size_of::<IndexEntry>();
 pub(crate) const TABLE_ROW_BYTES: usize = 152;
 const FLAG_KEYED: u32 = 1;
