@@ -1,4 +1,4 @@
-//! Fingerprints: the same answer from log and pack, and packs answer out of their columns (PACK-15).
+//! Fingerprints: the same answer from log and pack, packs answer out of their columns (PACK-15), and out of no other's.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -252,4 +252,33 @@ fn damaged_column_is_corrupt_to_who_asks_for_fingerprints_and_to_verify() {
     assert_eq!(corrupt(&error), (&key[..], entry as u64), "{error}");
     std::fs::write(&path, whole).unwrap();
     verify(&config, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn block_in_the_place_of_another_is_corrupt_not_skipped() {
+    let dir = scratch();
+    let mut config = small(dir.path());
+    config.pack_bytes = 1 << 20;
+    let (engine, handle) = open(config.clone());
+    block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
+    for n in 0..24 {
+        common::put(&handle, FEED, &common::payload(n, 30_000));
+    }
+    block_on(handle.seal(FEED, None, "")).unwrap();
+    close(engine);
+    let (path, key, index) = pack(dir.path());
+    let mut bytes = std::fs::read(&path).unwrap();
+    let ranges: Vec<_> = index.blocks(&index.sections()[0])[..2]
+        .iter()
+        .map(|row| row.range().start as usize..row.range().end as usize)
+        .collect();
+    let (first, second) = (&ranges[0], &ranges[1]);
+    assert_eq!(first.len(), second.len());
+    let (front, back) = bytes.split_at_mut(second.start);
+    front[first.clone()].swap_with_slice(&mut back[..first.len()]);
+    std::fs::write(&path, bytes).unwrap();
+    let (engine, handle) = open(config);
+    let error = common::read(&handle, ReadRequest::new(FEED)).unwrap_err();
+    assert_eq!(corrupt(&error), (&key[..], first.start as u64), "{error}");
+    close(engine);
 }
