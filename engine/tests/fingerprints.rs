@@ -259,6 +259,7 @@ fn block_in_the_place_of_another_is_corrupt_not_skipped() {
     let dir = scratch();
     let mut config = small(dir.path());
     config.pack_bytes = 1 << 20;
+    config.inflight_bytes_max = 8 << 20;
     let (engine, handle) = open(config.clone());
     block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
     for n in 0..24 {
