@@ -1,4 +1,4 @@
-//! Micro: what a batch costs in CPU: frames, checksums, judging, groups.
+//! Micro: what a batch costs in CPU: frames, checksums, judging, groups, packs.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
@@ -6,6 +6,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sealog_engine::env::AlignedBuf;
 use sealog_engine::ids::{FeedId, LogId, StreamId};
+use sealog_engine::pack::{PackBuilder, PackKind, PackOptions};
 use sealog_engine::producer::{ProducerState, Producers};
 use sealog_engine::wal::entry::{entry_bytes, put_batch};
 use sealog_engine::wal::group::{GROUP_HEADER_BYTES, GroupSeal, seal_group};
@@ -122,5 +123,49 @@ fn judging(c: &mut Criterion) {
     });
 }
 
-criterion_group!(micro, frames, groups, judging);
+/// Batches of one pack: enough that its own parts weigh little.
+const PACK_BATCHES: u64 = 256;
+
+fn packs(c: &mut Criterion) {
+    let (feed, stream) = (FeedId(1), StreamId(1));
+    let mut group = c.benchmark_group("pack");
+    for record_bytes in [100, 1024] {
+        let frames: Vec<Vec<u8>> = (0..PACK_BATCHES)
+            .map(|n| {
+                let mut frame = batch(100, record_bytes).into_bytes();
+                let server = Stamp {
+                    base_sequence: 100 * n,
+                    arrival_ms: 1,
+                    timestamp_floor_ms: 0,
+                    epoch: 1,
+                    mode: TimestampMode::ClientPrefer,
+                    cap: false,
+                };
+                stamp(&mut frame, &server);
+                frame
+            })
+            .collect();
+        group.throughput(Throughput::Elements(PACK_BATCHES));
+        group.bench_function(
+            format!("build {PACK_BATCHES} batches of 100 x {record_bytes}"),
+            |b| {
+                b.iter(|| {
+                    let kind = PackKind::Stream { feed, stream };
+                    let mut builder = PackBuilder::new(kind, PackOptions::default());
+                    builder.begin_section(feed, stream, false).expect("first");
+                    for frame in &frames {
+                        builder.push_frame(black_box(frame)).expect("in order");
+                        while let Some(part) = builder.drain() {
+                            builder.reuse(black_box(part));
+                        }
+                    }
+                    builder.finish().expect("not empty").1
+                });
+            },
+        );
+    }
+    group.finish();
+}
+
+criterion_group!(micro, frames, groups, judging, packs);
 criterion_main!(micro);

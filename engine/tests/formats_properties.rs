@@ -13,12 +13,12 @@ use formats::{FEED, commits, finish, frame, key_entries, key_index, manifests};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sealog_engine::commit::{Commit, Manifest, paths};
-use sealog_engine::ids::{LogId, Sequence, StreamId};
+use sealog_engine::ids::{Digest, LogId, Sequence, StreamId};
 use sealog_engine::pack::keys::block::{KeyBlock, peek_key_block_bytes};
 use sealog_engine::pack::keys::reader::{KeyIndex, KeyIndexFooter, check_key_index};
 use sealog_engine::pack::{
-    BlockHeader, BlockView, PACK_FOOTER_BYTES, PackBuilder, PackFooter, PackIndex, PackKind,
-    PackOptions, PackVerifier,
+    BlockHeader, BlockView, ColumnView, PACK_FOOTER_BYTES, PackBuilder, PackFooter, PackIndex,
+    PackKind, PackOptions, PackVerifier,
 };
 use sealog_frame::Record;
 
@@ -56,6 +56,11 @@ fn walk_pack(bytes: &[u8]) {
     for section in index.sections() {
         for row in index.blocks_for(section.feed, section.stream, section.first) {
             let block = &bytes[row.range().start as usize..row.range().end as usize];
+            let column = row.column_range();
+            let column = &bytes[column.start as usize..column.end as usize];
+            if let Ok(mut column) = ColumnView::parse(column, row.records()) {
+                while column.take(1).is_ok() {}
+            }
             if let Ok((view, _)) = BlockView::parse(block) {
                 let _ = view.frames().map_while(Result::ok).count();
                 let _ = view.frames_from(row.end()).map_while(Result::ok).count();
@@ -77,6 +82,7 @@ proptest! {
         let _ = KeyIndexFooter::decode(&bytes, len);
         let _ = BlockHeader::decode(&bytes);
         let _ = BlockView::parse(&bytes);
+        let _ = ColumnView::parse(&bytes, len);
         let _ = peek_key_block_bytes(&bytes);
         let _ = KeyBlock::parse(&bytes);
         let _ = check_key_index(&bytes);
@@ -215,6 +221,16 @@ proptest! {
             for row in index.blocks_for(FEED, StreamId(at), Sequence(0)) {
                 let (block, _) = BlockView::parse(&bytes[row.range().start as usize..]).unwrap();
                 found.extend(block.frames().map(|frame| frame.unwrap().as_bytes().to_vec()));
+                let column = row.column_range();
+                let column = &bytes[column.start as usize..column.end as usize];
+                let mut column = ColumnView::parse(column, row.records()).unwrap();
+                for frame in block.frames() {
+                    for record in frame.unwrap().records() {
+                        let digest = Digest::of(record.payload).0;
+                        prop_assert_eq!(column.take(1).unwrap(), &[digest]);
+                    }
+                }
+                prop_assert!(column.take(1).is_err());
             }
             prop_assert_eq!(&found, frames);
         }

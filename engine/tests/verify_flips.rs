@@ -7,11 +7,13 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use common::{batch, close, open, scratch};
 use futures_lite::future::block_on;
+use sealog_engine::pack::{PackFooter, PackIndex};
 use sealog_engine::wal::group::GroupHeader;
 use sealog_engine::wal::segment::SegmentHeader;
 use sealog_engine::{EngineConfig, Error, VerifyReport, verify};
@@ -150,6 +152,23 @@ fn spread(len: u64, dense: bool) -> BTreeSet<u64> {
     even.chain(ends).filter(|at| *at < len).collect()
 }
 
+/// Offsets in the first and the last column of a pack: every field of the header, and some of the digests.
+fn column_offsets(pack: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(pack).unwrap();
+    let footer = PackFooter::decode(&bytes, bytes.len() as u64).unwrap();
+    let parts = footer.index_range().start as usize..footer.index_range().end as usize;
+    let index = PackIndex::decode(&footer, &bytes[parts]).unwrap();
+    let sections = index.sections().iter();
+    let rows = sections.flat_map(|section| index.blocks(section));
+    let columns: Vec<_> = rows.map(|row| row.column_range()).collect();
+    let ends = [columns[0].clone(), columns[columns.len() - 1].clone()];
+    let offsets = ends.into_iter().flat_map(|Range { start, end }| {
+        let fields = [0, 4, 8, 12, 16, 31].map(|at| start + at);
+        fields.into_iter().chain([(start + end) / 2, end - 1])
+    });
+    offsets.collect()
+}
+
 fn file_places(dir: &Path) -> Vec<(PathBuf, u64)> {
     let mut seen_kinds: BTreeMap<String, u32> = BTreeMap::new();
     let mut places = Vec::new();
@@ -172,11 +191,11 @@ fn file_places(dir: &Path) -> Vec<(PathBuf, u64)> {
         };
         let count = seen_kinds.entry(kind).or_default();
         *count += 1;
-        places.extend(
-            spread(len, *count == 1)
-                .into_iter()
-                .map(|at| (file.clone(), at)),
-        );
+        let mut offsets = spread(len, *count == 1);
+        if name.ends_with(".pack") && *count == 1 {
+            offsets.extend(column_offsets(&dir.join(&file)));
+        }
+        places.extend(offsets.into_iter().map(|at| (file.clone(), at)));
     }
     let kinds: Vec<_> = seen_kinds.keys().map(String::as_str).collect();
     let expected = [

@@ -127,6 +127,7 @@ fn block_node(block: &IndexEntry) -> Node {
         first: block.first().0,
         end: block.end().0,
         records: block.records(),
+        column_at: block.column_range().start,
     }
 }
 

@@ -3,12 +3,13 @@
 //! **Invariants**
 //! - PACK-3: sections rise by (feed, stream); a stream pack has exactly the section it is named for.
 //! - A frame is copied once, into the buffer that goes to the uploader.
-//! - Memory: a part and a block, the key run of the open section, a row per block and per section.
+//! - Memory: a part, a block and its column, the key run of the open section, a row per block and per section.
 //!
 //! **Not here**: when to cut: the caller watches [`PackBuilder::position`] and [`PackBuilder::buffered_bytes`].
 
 use super::PackError;
 use super::block::{BLOCK_BYTES_MAX, BLOCK_BYTES_TARGET, BLOCK_HEADER_BYTES, BlockHeader, LIMITS};
+use super::column::Column;
 use super::digest::PackDigest;
 use super::fold::{FrameSpan, SectionFold};
 use super::keys::block::{KEY_BLOCK_BYTES_TARGET, KeyBlockBuilder};
@@ -65,6 +66,8 @@ pub struct PackBuilder {
     index: Vec<IndexEntry>,
     sections: Vec<SectionSummary>,
     section: Option<Section>,
+    /// Of the open block.
+    column: Column,
 }
 
 struct Section {
@@ -107,6 +110,7 @@ impl PackBuilder {
             index: Vec::new(),
             sections: Vec::new(),
             section: None,
+            column: Column::default(),
         }
     }
 
@@ -162,16 +166,17 @@ impl PackBuilder {
             return Err(invalid("keyed", view.base_sequence()).into());
         }
         let records_before = section.fold.span.map_or(0, |span| span.records);
-        let span = section.fold.frame(&view)?;
-        self.digest.frame(&view);
+        let span = section.fold.span_of(&view)?;
         let taken = section
             .block
             .as_ref()
             .map(|block| self.out.position() - block.at);
         if taken.is_some_and(|taken| taken as usize + align(frame.len()) > self.options.block_bytes)
         {
-            Self::close_block(section, &mut self.out, &mut self.index);
+            Self::close_block(section, &mut self.column, &mut self.out, &mut self.index);
         }
+        section.fold.frame(&view, span, &mut self.column);
+        self.digest.frame(&view);
         let block = section.block.get_or_insert_with(|| {
             let at = self.out.position();
             self.out.zeros(BLOCK_HEADER_BYTES);
@@ -192,7 +197,7 @@ impl PackBuilder {
         self.out.drain()
     }
 
-    /// Bytes of the object so far, without the key run that is still to come.
+    /// Bytes of the object so far, without the key run and the open block's column that are still to come.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.out.position()
@@ -207,6 +212,7 @@ impl PackBuilder {
             .map_or(0, |section| section.fold.buffered_bytes());
         self.out.buffered_bytes()
             + open
+            + self.column.buffered_bytes()
             + self.index.capacity() * size_of::<IndexEntry>()
             + self.sections.capacity() * size_of::<SectionSummary>()
     }
@@ -246,7 +252,12 @@ impl PackBuilder {
         Ok((self.out.finish(), summary))
     }
 
-    fn close_block(section: &mut Section, out: &mut PartWriter, index: &mut Vec<IndexEntry>) {
+    fn close_block(
+        section: &mut Section,
+        column: &mut Column,
+        out: &mut PartWriter,
+        index: &mut Vec<IndexEntry>,
+    ) {
         let Some(block) = section.block.take() else {
             return;
         };
@@ -263,6 +274,9 @@ impl PackBuilder {
         };
         out.patch(block.at)[..BLOCK_HEADER_BYTES].copy_from_slice(&header.encode());
         out.settle();
+        out.write(column.seal());
+        out.settle();
+        column.clear();
         index.push(row(&header, block.at, &span));
     }
 
@@ -270,7 +284,12 @@ impl PackBuilder {
         let Some(mut section) = self.section.take() else {
             return;
         };
-        Self::close_block(&mut section, &mut self.out, &mut self.index);
+        Self::close_block(
+            &mut section,
+            &mut self.column,
+            &mut self.out,
+            &mut self.index,
+        );
         let Some(span) = section.fold.span else {
             return;
         };

@@ -2,16 +2,18 @@
 //!
 //! **Invariants**
 //! - PACK-5: frames of a section come in rising order of sequence.
-//! - PACK-12: every record is hashed once, as it lies in the frame.
+//! - PACK-12, PACK-15: every payload is hashed once; column and leaf take the same digest.
 //! - PACK-10: the key run gets the newest record of every key.
 //! - Nothing has changed when a frame is refused.
 //!
 //! **Not here**: the bytes of the section.
 
 use super::PackError;
+use super::column::Column;
 use super::keys::{KeyRun, KeyState};
 use super::layout::invalid;
 use super::merkle::{Merkle, record_leaf};
+use crate::ids::Digest;
 use sealog_frame::{FrameView, RecordView};
 
 /// Range, counts and timestamps over some frames.
@@ -51,14 +53,14 @@ pub(crate) struct SectionFold {
 }
 
 impl SectionFold {
-    /// Takes in the next frame; gives its span.
-    pub fn frame(&mut self, frame: &FrameView<'_>) -> Result<FrameSpan, PackError> {
+    /// The span of a frame that can be next. Nothing changes yet.
+    pub fn span_of(&self, frame: &FrameView<'_>) -> Result<FrameSpan, PackError> {
         let base = frame.base_sequence();
         if self.span.is_some_and(|span| base < span.end) {
             return Err(invalid("base_sequence", base).into());
         }
         let first = frame.record(0).ok_or(invalid("record_count", 0))?;
-        let span = FrameSpan {
+        Ok(FrameSpan {
             first: base,
             end: frame.end_sequence(),
             frames: 1,
@@ -66,16 +68,24 @@ impl SectionFold {
             payload_bytes: frame.payload_bytes(),
             first_timestamp_ms: first.timestamp_ms,
             max_timestamp_ms: frame.last_timestamp_ms(),
-        };
-        frame.records().for_each(|record| self.record(&record));
-        self.span = Some(FrameSpan::then(self.span, span));
-        Ok(span)
+        })
     }
 
-    fn record(&mut self, record: &RecordView<'_>) {
+    /// Takes in the next frame, of that [`SectionFold::span_of`]; its payloads' digests go to `column`.
+    pub fn frame(&mut self, frame: &FrameView<'_>, span: FrameSpan, column: &mut Column) {
+        frame
+            .records()
+            .for_each(|record| self.record(&record, column));
+        self.span = Some(FrameSpan::then(self.span, span));
+    }
+
+    fn record(&mut self, record: &RecordView<'_>, column: &mut Column) {
+        let payload = Digest::of(record.payload).0;
+        column.push(&payload);
         let (entry, area) = record.encoded();
+        let lead = &area[..area.len() - record.payload.len()];
         self.tree
-            .push_leaf(record_leaf(record.sequence, entry, area));
+            .push_leaf(record_leaf(record.sequence, &payload, entry, lead));
         if let Some(key) = record.key {
             let state = KeyState {
                 version: record.version,

@@ -165,9 +165,9 @@ impl PackIndex {
             if row.first < reached || row.end <= row.first || row.first_record != records {
                 return Err(invalid("block first_sequence", row.first));
             }
-            at = at
-                .checked_add(row.bytes.into())
-                .ok_or(invalid("block_bytes", row.bytes.into()))?;
+            at = row
+                .end_offset()
+                .ok_or(invalid("record_count", row.records))?;
             records = records.saturating_add(row.records);
             reached = row.end;
         }

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - PACK-11: the first byte of what is hashed tells leaves from inner nodes, so neither can pass for the other.
-//! - PACK-12: a record's leaf names its sequence and everything of it but its place in a frame.
+//! - PACK-12: a record's leaf names its sequence and everything of it but its place in a frame; its payload by digest.
 //! - Memory: at most [`FAN_OUT`] hashes per level, of which there are at most 16.
 //!
 //! **Not here**: inclusion proofs; nothing asks for them yet.
@@ -24,10 +24,10 @@ const HAS_VERSION: u8 = 32;
 const ENTRY_FLAGS: u8 = 7;
 const TIMESTAMP: u8 = 2;
 const NO_KEY: [u8; 4] = [0xff; 4];
-/// Longest head of a leaf: tag, sequence, lengths of key and headers, timestamp, version.
-const HEAD_BYTES_MAX: usize = 1 + 8 + 4 + 4 + 8 + 8;
-/// Records up to this size are put together first: hashing in pieces costs them half as much again.
-const COPIED_BYTES_MAX: usize = 256 - HEAD_BYTES_MAX;
+/// Longest head of a leaf: tag, sequence, payload digest, lengths of key and headers, timestamp, version.
+const HEAD_BYTES_MAX: usize = 1 + 8 + HASH_BYTES + 4 + 4 + 8 + 8;
+/// Leads up to this size are put together with the head first: hashing in pieces costs half as much again.
+const COPIED_BYTES_MAX: usize = 192 - HEAD_BYTES_MAX;
 
 /// A tree that grows leaf by leaf.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -100,11 +100,17 @@ pub fn leaf_hash(data: &[u8]) -> [u8; HASH_BYTES] {
     hash.finalize().into()
 }
 
-/// The leaf of a record: its sequence, its table entry without `data_end` (so that the leaf does not
-/// depend on which records share the frame) and without fields that say nothing, and its area.
-/// Small records are many: what is left out here saves them a block of SHA-256 each.
+/// The leaf of a record: its sequence, its payload's digest, its table entry without `data_end` (so
+/// that the leaf does not depend on which records share the frame) and without fields that say
+/// nothing, and its lead: what its area holds before the payload. Records are many: what is left out
+/// here lets the leaf of most fit one block of SHA-256.
 #[must_use]
-pub fn record_leaf(sequence: u64, entry: &[u8; 32], area: &[u8]) -> [u8; HASH_BYTES] {
+pub fn record_leaf(
+    sequence: u64,
+    payload: &[u8; HASH_BYTES],
+    entry: &[u8; 32],
+    lead: &[u8],
+) -> [u8; HASH_BYTES] {
     let (key_bytes, headers_bytes) = (&entry[4..8], &entry[8..12]);
     let (timestamp, version) = (&entry[16..24], &entry[24..32]);
     let mut head = Head {
@@ -113,18 +119,19 @@ pub fn record_leaf(sequence: u64, entry: &[u8; 32], area: &[u8]) -> [u8; HASH_BY
     };
     head.bytes[0] = entry[12] & ENTRY_FLAGS;
     head.field(0, true, &sequence.to_le_bytes());
+    head.field(0, true, payload);
     head.field(HAS_KEY, *key_bytes != NO_KEY, key_bytes);
     head.field(HAS_HEADERS, *headers_bytes != [0; 4], headers_bytes);
     let timestamped = head.bytes[0] & TIMESTAMP != 0;
     head.field(0, timestamped, timestamp);
     head.field(HAS_VERSION, *version != [0; 8], version);
-    if area.len() <= COPIED_BYTES_MAX {
-        head.field(0, true, area);
+    if lead.len() <= COPIED_BYTES_MAX {
+        head.field(0, true, lead);
         return Sha256::digest(&head.bytes[..head.len]).into();
     }
     let mut hash = Sha256::new();
     hash.update(&head.bytes[..head.len]);
-    hash.update(area);
+    hash.update(lead);
     hash.finalize().into()
 }
 
@@ -205,15 +212,27 @@ mod tests {
         entry
     }
 
+    const PAYLOAD: [u8; 32] = [0xda; 32];
+
     #[test]
     fn record_leaf_hashes_the_fields_that_say_something() {
-        let none = record_leaf(4, &entry(None, 0, 0, 0, 0), b"payload");
-        let expected = Sha256::digest([&[0], &4u64.to_le_bytes()[..], b"payload"].concat());
-        assert_eq!(none[..], expected[..]);
-        let all = record_leaf(4, &entry(Some(3), 9, 7, 5, -1), b"area");
+        let none = record_leaf(4, &PAYLOAD, &entry(None, 0, 0, 0, 0), b"");
+        let input = [&[0], &4u64.to_le_bytes()[..], &PAYLOAD].concat();
+        assert_eq!(none[..], Sha256::digest(&input)[..]);
+        assert!(input.len() <= 55, "one block of SHA-256");
+        let all = record_leaf(4, &PAYLOAD, &entry(Some(3), 9, 7, 5, -1), b"lead");
         let (three, nine) = (3u32.to_le_bytes(), 9u32.to_le_bytes());
         let (four, five) = (4u64.to_le_bytes(), 5u64.to_le_bytes());
-        let parts: [&[u8]; 7] = [&[63], &four, &three, &nine, &five, &[0xff; 8], b"area"];
+        let parts: [&[u8]; 8] = [
+            &[63],
+            &four,
+            &PAYLOAD,
+            &three,
+            &nine,
+            &five,
+            &[0xff; 8],
+            b"lead",
+        ];
         assert_eq!(all[..], Sha256::digest(parts.concat())[..]);
     }
 
@@ -221,29 +240,32 @@ mod tests {
     fn record_leaf_is_the_same_on_both_sides_of_the_copy_limit() {
         let entry = entry(Some(3), 9, 7, 5, -1);
         for len in [0, COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 1_000] {
-            let area: Vec<u8> = (0..len).map(|n| n as u8).collect();
+            let lead: Vec<u8> = (0..len).map(|n| n as u8).collect();
             let head = [
                 &[63][..],
                 &4u64.to_le_bytes(),
+                &PAYLOAD,
                 &entry[4..12],
                 &entry[16..32],
             ]
             .concat();
-            let expected = Sha256::digest([head, area.clone()].concat());
-            assert_eq!(record_leaf(4, &entry, &area)[..], expected[..], "{len}");
+            let expected = Sha256::digest([head, lead.clone()].concat());
+            let found = record_leaf(4, &PAYLOAD, &entry, &lead);
+            assert_eq!(found[..], expected[..], "{len}");
         }
     }
 
     #[test]
     fn record_leaf_ignores_data_end_and_nothing_else() {
         let base = entry(Some(1), 0, 2, 0, 6);
-        let leaf = record_leaf(4, &base, b"karea");
+        let leaf = record_leaf(4, &PAYLOAD, &base, b"k");
         let mut moved = base;
         moved[..4].fill(9);
-        assert_eq!(record_leaf(4, &moved, b"karea"), leaf);
-        assert_ne!(record_leaf(5, &base, b"karea"), leaf);
-        assert_ne!(record_leaf(4, &base, b"karfa"), leaf);
-        assert_ne!(record_leaf(4, &base, b"kare"), leaf);
+        assert_eq!(record_leaf(4, &PAYLOAD, &moved, b"k"), leaf);
+        assert_ne!(record_leaf(5, &PAYLOAD, &base, b"k"), leaf);
+        assert_ne!(record_leaf(4, &[0xdb; 32], &base, b"k"), leaf);
+        assert_ne!(record_leaf(4, &PAYLOAD, &base, b"l"), leaf);
+        assert_ne!(record_leaf(4, &PAYLOAD, &base, b""), leaf);
         for other in [
             entry(None, 0, 2, 0, 6),
             entry(Some(0), 0, 2, 0, 6),
@@ -254,7 +276,7 @@ mod tests {
             entry(Some(1), 0, 2, 0, 0),
             entry(Some(1), 0, 2, 0, -6),
         ] {
-            assert_ne!(record_leaf(4, &other, b"karea"), leaf, "{other:?}");
+            assert_ne!(record_leaf(4, &PAYLOAD, &other, b"k"), leaf, "{other:?}");
         }
     }
 }

@@ -11,6 +11,7 @@ use sealog_frame::FrameError;
 
 mod block;
 mod builder;
+mod column;
 mod digest;
 mod fold;
 mod index;
@@ -25,6 +26,7 @@ pub use block::{
     BLOCK_BYTES_MAX, BLOCK_BYTES_TARGET, BLOCK_HEADER_BYTES, BlockHeader, BlockView, Frames,
 };
 pub use builder::{PackBuilder, PackOptions, PackSummary};
+pub use column::{COLUMN_ENTRY_BYTES, ColumnView};
 pub use index::PackIndex;
 pub use keys::index::FinishedObject;
 pub use table::{

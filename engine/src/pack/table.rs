@@ -6,6 +6,8 @@
 //!
 //! **Not here**: blocks (`block`), key runs (`keys`), what is looked up (`index`).
 
+use super::block::BlockHeader;
+use super::column::column_bytes;
 use super::layout::{self, FOOTER_BYTES, Format, invalid, truncated};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{FeedId, LogId, Sequence, StreamId};
@@ -33,7 +35,7 @@ pub const PACK_HEADER_BYTES: usize = 64;
 pub const PACK_FOOTER_BYTES: usize = FOOTER_BYTES;
 pub(crate) const INDEX_MAGIC: u32 = u32::from_le_bytes(*b"SLIX");
 pub(crate) const TABLE_MAGIC: u32 = u32::from_le_bytes(*b"SLST");
-/// Bytes before the rows of index and section table.
+/// Bytes before the rows of index, section table and columns.
 pub(crate) const PART_HEADER_BYTES: usize = 16;
 const PART_CRC_AT: usize = 8;
 pub(crate) const INDEX_ROW_BYTES: usize = size_of::<IndexEntry>();
@@ -128,6 +130,24 @@ impl IndexEntry {
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + u64::from(self.bytes)
     }
+    /// Where its column lies: right behind it.
+    #[must_use]
+    pub fn column_range(&self) -> Range<u64> {
+        let start = self.offset + u64::from(self.bytes);
+        start..self.end_offset().unwrap_or(start)
+    }
+    /// End of block and column; `None` when it is beyond any object.
+    pub(crate) fn end_offset(&self) -> Option<u64> {
+        let column = self.offset.checked_add(self.bytes.into())?;
+        column.checked_add(column_bytes(self.records)?)
+    }
+    /// Whether the block that begins with `header` is this one.
+    pub(crate) fn is_of(&self, header: &BlockHeader) -> bool {
+        let row = (self.feed, self.stream, self.first, self.end);
+        let block = (header.feed.0, header.stream.0, header.first.0, header.end.0);
+        let counts = (self.bytes, self.frame_count, self.records);
+        row == block && counts == (header.block_bytes, header.frame_count, header.records)
+    }
     /// The feed.
     #[must_use]
     pub fn feed(&self) -> FeedId {
@@ -198,7 +218,7 @@ pub struct SectionSummary {
     pub merkle_root: [u8; 32],
     /// Its rows of the sparse index.
     pub index_rows: Range<u32>,
-    /// Where its blocks lie.
+    /// Where its blocks lie, each with its column.
     pub blocks: Range<u64>,
     /// Where its key run lies; empty without keyed records.
     pub keys: Range<u64>,
@@ -250,15 +270,23 @@ impl SectionSummary {
     }
 }
 
-fn encode_part(magic: u32, count: usize, rows: &[u8]) -> Vec<u8> {
-    let mut out = Writer::new();
-    out.u32(magic).u32(layout::stored_u32(count)).u32(0).u32(0);
-    out.raw(rows);
-    layout::seal(&mut out.0, PART_CRC_AT);
-    out.0
+fn encode_part(magic: u32, row_bytes: usize, rows: &[u8]) -> Vec<u8> {
+    let mut part = vec![0; PART_HEADER_BYTES];
+    part.extend_from_slice(rows);
+    seal_part(magic, row_bytes, &mut part);
+    part
 }
 
-fn open_part<'a>(
+/// Writes the header of a part whose rows are in their place.
+pub(crate) fn seal_part(magic: u32, row_bytes: usize, part: &mut [u8]) {
+    let count = (part.len() - PART_HEADER_BYTES) / row_bytes;
+    part[..4].copy_from_slice(&magic.to_le_bytes());
+    part[4..PART_CRC_AT].copy_from_slice(&layout::stored_u32(count).to_le_bytes());
+    part[PART_CRC_AT..PART_HEADER_BYTES].fill(0);
+    layout::seal(part, PART_CRC_AT);
+}
+
+pub(crate) fn open_part<'a>(
     what: &'static str,
     magic: u32,
     row_bytes: usize,
@@ -286,7 +314,7 @@ fn open_part<'a>(
 
 /// The sparse index as a part.
 pub(crate) fn encode_index(entries: &[IndexEntry]) -> Vec<u8> {
-    encode_part(INDEX_MAGIC, entries.len(), bytemuck::cast_slice(entries))
+    encode_part(INDEX_MAGIC, INDEX_ROW_BYTES, bytemuck::cast_slice(entries))
 }
 
 /// Reads what [`encode_index`] wrote.
@@ -303,7 +331,7 @@ pub(crate) fn encode_table(sections: &[SectionSummary]) -> Vec<u8> {
         .iter()
         .for_each(|section| section.encode(&mut rows));
     debug_assert_eq!(rows.0.len(), sections.len() * TABLE_ROW_BYTES);
-    encode_part(TABLE_MAGIC, sections.len(), &rows.0)
+    encode_part(TABLE_MAGIC, TABLE_ROW_BYTES, &rows.0)
 }
 
 /// Reads what [`encode_table`] wrote.

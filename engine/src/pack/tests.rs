@@ -315,6 +315,69 @@ fn digest_covers_whole_pack_but_records_by_their_roots() {
     assert!(blocks[0] != blocks[1] && blocks[1] != blocks[2]);
 }
 
+/// The digest of every payload of a pack, as its columns have them, and as its frames say.
+fn columns(pack: &Packed) -> [Vec<[u8; 32]>; 2] {
+    let (mut stored, mut computed) = (Vec::new(), Vec::new());
+    let index = pack.index();
+    let sections = index.sections().iter();
+    for row in sections.flat_map(|section| index.blocks(section)) {
+        let (block, _) = BlockView::parse(pack.range(row.range())).unwrap();
+        let mut column = ColumnView::parse(pack.range(row.column_range()), row.records()).unwrap();
+        for frame in block.frames() {
+            let frame = frame.unwrap();
+            stored.extend(column.take(frame.record_count()).unwrap());
+            computed.extend(frame.records().map(|record| Digest::of(record.payload).0));
+        }
+        assert!(column.take(1).is_err(), "an entry that is nobody's");
+    }
+    [stored, computed]
+}
+
+#[test]
+fn column_holds_the_digest_of_every_payload() {
+    let whole = frame(20, &[Record::of(b"a"), Record::of(b""), Record::of(b"c")]);
+    let view = FrameView::trusted(&whole).unwrap();
+    let kept = view.records().filter(|record| record.sequence != 21);
+    let sparse = seal_sparse(&view.server_stamp(), kept, &FrameLimits::default()).unwrap();
+    let supplied = Record {
+        fingerprint: Some([1; 32]),
+        ..Record::of(b"d")
+    };
+    let mixed = frame(5, &[Record::of(b""), supplied, Record::of(&[7; 70_000])]);
+    let frames = [plain(3), mixed, sparse, plain(30)];
+    for block_bytes in [0, 600, BLOCK_BYTES_TARGET] {
+        let pack = stream_pack(false, &frames, block_bytes);
+        assert_eq!(verify(&pack.object, 999).as_ref(), Ok(&pack.summary));
+        let [stored, computed] = columns(&pack);
+        assert_eq!((stored.len(), &stored), (7, &computed), "{block_bytes}");
+    }
+    let [stored, computed] = columns(&shared_pack());
+    assert_eq!((stored.len(), &stored), (6, &computed));
+}
+
+#[test]
+fn column_of_tiny_records_counts_as_memory_and_stays_a_block_long() {
+    let tiny = vec![Record::of(b"t"); 1_000];
+    let mut builder = stream_builder(64 << 10);
+    builder.begin_section(FEED, STREAM, false).unwrap();
+    let (mut out, mut most) = (0, 0);
+    for batch in 0..100 {
+        builder.push_frame(&frame(batch * 1_000, &tiny)).unwrap();
+        out += std::iter::from_fn(|| builder.drain())
+            .map(|p| p.len())
+            .sum::<usize>();
+        most = most.max(builder.buffered_bytes());
+    }
+    assert!(out > 100_000 * (33 + 32) - (200 << 10), "{out}");
+    assert!(most < 512 << 10, "{most}");
+    let alone = stream_builder(0).buffered_bytes();
+    let mut builder = stream_builder(1 << 20);
+    builder.begin_section(FEED, STREAM, false).unwrap();
+    builder.push_frame(&frame(0, &tiny)).unwrap();
+    let held = builder.buffered_bytes() - alone;
+    assert!(held >= 1_000 * (33 + 32), "{held}");
+}
+
 #[test]
 fn merkle_root_does_not_depend_on_how_records_were_batched() {
     let payloads: Vec<_> = (0..9u8).map(|n| vec![n; n as usize]).collect();

@@ -2,14 +2,15 @@
 //!
 //! **Invariants**
 //! - PACK-13: any changed, missing or additional byte is an error that names where the damage is.
-//! - Key runs, trees, index and section table are computed again from the frames and compared.
-//! - Memory: one part of the pack (a block, a key block, the index), and the key run of one section.
+//! - Columns, key runs, trees, index and section table are computed again from the frames and compared.
+//! - Memory: one part of the pack (a block, a column, a key block, the index), a column, and the key run of one section.
 //!
 //! **Not here**: reading the bytes; whether the pack is the one a manifest names (compare the digest).
 
 use super::PackError;
 use super::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, BlockView};
 use super::builder::{PackSummary, row};
+use super::column::{self, Column};
 use super::digest::PackDigest;
 use super::fold::{FrameSpan, SectionFold};
 use super::keys::SortedKeys;
@@ -45,12 +46,15 @@ pub struct PackVerifier {
     sections: Vec<SectionSummary>,
     part_offsets: [u64; 2],
     part_crcs: [u32; 2],
+    /// What the column behind the block must be.
+    column: Column,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Header,
     Sections,
+    Column,
     Table,
     Footer,
     Done,
@@ -95,6 +99,7 @@ impl PackVerifier {
             sections: Vec::new(),
             part_offsets: [0; 2],
             part_crcs: [0; 2],
+            column: Column::default(),
         }
     }
 
@@ -136,6 +141,7 @@ impl PackVerifier {
         match self.stage {
             Stage::Header => self.header(bytes),
             Stage::Sections => self.part(bytes),
+            Stage::Column => self.column(bytes),
             Stage::Table => self.table(bytes),
             Stage::Footer => self.footer(bytes),
             Stage::Done if bytes.is_empty() => Ok(None),
@@ -190,7 +196,8 @@ impl PackVerifier {
             return Err(damage(self.at, invalid("section", header.stream.0)));
         };
         let records_before = section.fold.span.map_or(0, |span| span.records);
-        let span = fold_block(&mut section.fold, &mut self.digest, &view, self.at)?;
+        let fold = &mut section.fold;
+        let span = fold_block(fold, &mut self.column, &mut self.digest, &view, self.at)?;
         let said = (
             header.first.0,
             header.end.0,
@@ -201,7 +208,20 @@ impl PackVerifier {
             return Err(damage(self.at, invalid("block range", header.first.0)));
         }
         self.index.push(row(&header, self.at, &span));
+        self.stage = Stage::Column;
         Ok(Some(header.block_bytes as usize))
+    }
+
+    fn column(&mut self, bytes: &[u8]) -> Step {
+        let Some(stored) = bytes.get(..self.column.part_bytes()) else {
+            return Ok(None);
+        };
+        if let Some((at, error)) = column::first_damage(self.column.seal(), stored) {
+            return Err(damage(self.at + at as u64, error));
+        }
+        self.column.clear();
+        self.stage = Stage::Sections;
+        Ok(Some(stored.len()))
     }
 
     /// Goes on with the open section, or ends it and begins the one of this block.
@@ -383,6 +403,7 @@ impl PackVerifier {
 
 fn fold_block(
     fold: &mut SectionFold,
+    column: &mut Column,
     digest: &mut PackDigest,
     view: &BlockView<'_>,
     block_at: u64,
@@ -394,7 +415,8 @@ fn fold_block(
         let Some(frame) = frames.next() else { break };
         let failed_at = block_at + frames.offset() as u64;
         let frame = frame.map_err(|error| damage(failed_at, error))?;
-        let span = fold.frame(&frame).map_err(|error| damage(at, error))?;
+        let span = fold.span_of(&frame).map_err(|error| damage(at, error))?;
+        fold.frame(&frame, span, column);
         digest.frame(&frame);
         block = Some(FrameSpan::then(block, span));
     }

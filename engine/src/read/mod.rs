@@ -10,16 +10,18 @@
 //! - Records come in sequence order, each once; gaps are only those that a commit of kind `discarded`
 //!   took, and the answer says how far it got.
 //! - Only durable records are returned.
-//! - One answer is bounded in bytes by the request, plus one batch.
+//! - One answer is bounded in bytes by the request, plus one batch, plus 32 bytes per record for fingerprints.
 //!
 //! **Not here**: waiting for more (`shard::query`), formats (`pack`, `commit`).
 
 mod cache;
+mod fingerprints;
 mod locate;
 mod log;
 mod packs;
 
 pub use cache::ReadCache;
+pub use fingerprints::fingerprint;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -57,6 +59,8 @@ pub struct ReadRequest {
     pub end: u64,
     /// Bytes of frames after which no further batch is added.
     pub bytes_max: usize,
+    /// Answer every record's fingerprint, too.
+    pub fingerprints: bool,
     /// Wait this long for records when there are none yet.
     pub wait: Duration,
 }
@@ -71,6 +75,7 @@ impl ReadRequest {
             from: ReadFrom::Sequence(0),
             end: u64::MAX,
             bytes_max: READ_BYTES_DEFAULT,
+            fingerprints: false,
             wait: Duration::ZERO,
         }
     }
@@ -81,6 +86,9 @@ impl ReadRequest {
 pub struct ReadChunk {
     /// Whole batch frames, back to back.
     pub frames: Vec<u8>,
+    /// If asked for, the fingerprint of every record in `frames`, in order, as [`fingerprint`] computes
+    /// it: of records out of packs it is read, not computed.
+    pub fingerprints: Vec<[u8; 32]>,
     /// First sequence that was asked for: records below it in the first frame are not part of the answer.
     pub first: u64,
     /// Where to go on: one past the last record, or past a gap.
@@ -90,15 +98,6 @@ pub struct ReadChunk {
     pub ended: bool,
     /// Sequence after the last record accepted when the answer was made.
     pub tail: u64,
-}
-
-/// The fingerprint of a record: as its writer supplied it, else the SHA-256 of its payload.
-#[must_use]
-pub fn fingerprint(record: &sealog_frame::RecordView<'_>) -> [u8; 32] {
-    match record.fingerprint {
-        Some(supplied) => *supplied,
-        None => crate::ids::Digest::of(record.payload).0,
-    }
 }
 
 /// Where a sequence of a feed is to be found.
@@ -200,9 +199,13 @@ impl<E: Env> LogService<E> {
                     offset,
                     end,
                 } => {
+                    let had = chunk.frames.len();
                     let retired = self
                         .read_log(feed, stream, offset, end, request, &mut chunk)
                         .await?;
+                    if request.fingerprints {
+                        self.add_fingerprints(had, &mut chunk).await?;
+                    }
                     if retired {
                         // The records moved into packs between looking and reading.
                         retries += 1;

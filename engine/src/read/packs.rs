@@ -1,7 +1,8 @@
 //! Packs: a stream's batches out of packs, by ranged reads.
 //!
 //! **Invariants**
-//! - A block's header and every frame in it are checked before a byte of it is returned.
+//! - A block's header and every frame in it are checked before a byte of it is returned; so is its column,
+//!   which is read for those who ask for fingerprints.
 //!
 //! **Not here**: which pack (`locate`).
 
@@ -13,7 +14,7 @@ use crate::commit::{PackPlace, PackRef, paths};
 use crate::env::{Bucket, BucketError, Env};
 use crate::error::{Error, Result};
 use crate::ids::{Digest, FeedId, LogId, Sequence, StreamId};
-use crate::pack::{BlockView, PACK_FOOTER_BYTES, PackFooter, PackIndex};
+use crate::pack::{BlockView, ColumnView, IndexEntry, PACK_FOOTER_BYTES, PackFooter, PackIndex};
 use crate::shard::LogService;
 
 impl<E: Env> LogService<E> {
@@ -70,30 +71,30 @@ impl<E: Env> LogService<E> {
         chunk: &mut ReadChunk,
     ) -> Result<()> {
         let (path, index) = self.pack_index(&request.feed, feed, stream, pack).await?;
-        let blocks = index.blocks_for(feed, stream, Sequence(chunk.next));
-        let mut blocks = blocks.iter().peekable();
-        while chunk.next < request.end.min(pack.end.0) && chunk.frames.len() < request.bytes_max {
-            let Some(first) = blocks.next() else { break };
-            // Neighbouring blocks come in one ranged read.
-            let mut range = first.range();
+        let mut blocks = index.blocks_for(feed, stream, Sequence(chunk.next));
+        while chunk.next < request.end.min(pack.end.0)
+            && chunk.frames.len() < request.bytes_max
+            && let Some(first) = blocks.first()
+        {
+            // Neighbouring blocks come in one ranged read, with the columns between them.
+            let start = first.range().start;
             let budget = (request.bytes_max - chunk.frames.len()) as u64;
-            while let Some(next) = blocks.peek()
-                && next.range().start == range.end
-                && next.range().end - range.start <= budget
-                && next.first().0 < request.end
-            {
-                range.end = next.range().end;
-                blocks.next();
+            let fits = |next: &&IndexEntry| {
+                next.first().0 < request.end && end_of(next, request) - start <= budget
+            };
+            let count = 1 + blocks[1..].iter().take_while(fits).count();
+            let (now, later) = blocks.split_at(count);
+            let end = now.last().map_or(start, |last| end_of(last, request));
+            let bytes = self.range(&path, start..end).await?;
+            for row in now {
+                let at = (row.range().start - start) as usize;
+                take_block(&path, row, &bytes[at..], request, chunk)?;
             }
-            let bytes = self.range(&path, range.clone()).await?;
-            take_blocks(&path, range.start, &bytes, request, chunk)?;
+            blocks = later;
             self.env.yield_if_needed().await;
         }
         // Sequences that compaction took out of the end of the section are a recorded gap.
-        if chunk.next < pack.end.0
-            && blocks.peek().is_none()
-            && chunk.frames.len() < request.bytes_max
-        {
+        if chunk.next < pack.end.0 && blocks.is_empty() && chunk.frames.len() < request.bytes_max {
             chunk.next = pack.end.0.min(request.end);
         }
         Ok(())
@@ -113,26 +114,61 @@ impl<E: Env> LogService<E> {
     }
 }
 
-fn take_blocks(
+/// Where to stop reading, when `row` is the last block that is wanted.
+fn end_of(row: &IndexEntry, request: &ReadRequest) -> u64 {
+    if request.fingerprints {
+        row.column_range().end
+    } else {
+        row.range().end
+    }
+}
+
+/// Adds the frames that are wanted of the block at the front of `bytes`; its column follows it.
+fn take_block(
     path: &str,
-    offset: u64,
+    row: &IndexEntry,
     bytes: &[u8],
     request: &ReadRequest,
     chunk: &mut ReadChunk,
 ) -> Result<()> {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let at = offset + (bytes.len() - rest.len()) as u64;
-        let (block, after) = BlockView::parse(rest).map_err(|e| Error::decode(path, at, e))?;
-        for frame in block.frames_from(Sequence(chunk.next)) {
-            let frame = frame.map_err(|error| Error::corrupt(path, at, error))?;
-            if frame.base_sequence() >= request.end {
-                break;
-            }
-            chunk.frames.extend_from_slice(frame.as_bytes());
-            chunk.next = frame.end_sequence().min(request.end);
+    let at = row.range().start;
+    let (block, rest) = BlockView::parse(bytes).map_err(|e| Error::decode(path, at, e))?;
+    if !row.is_of(block.header()) {
+        return Err(Error::corrupt(
+            path,
+            at,
+            "not the block that the index says",
+        ));
+    }
+    let column_at = row.column_range();
+    let mut column = if request.fingerprints {
+        let part = &rest[..(column_at.end - column_at.start) as usize];
+        let view = ColumnView::parse(part, row.records());
+        Some(view.map_err(|error| Error::decode(path, column_at.start, error))?)
+    } else {
+        None
+    };
+    // To find a frame's place in the column, all frames before it must be whole.
+    let from = column.map_or(chunk.next, |_| 0);
+    for frame in block.frames_from(Sequence(from)) {
+        let frame = frame.map_err(|error| Error::corrupt(path, at, error))?;
+        if frame.base_sequence() >= request.end {
+            break;
         }
-        rest = after;
+        let digests = match &mut column {
+            Some(column) => column
+                .take(frame.record_count())
+                .map_err(|error| Error::decode(path, column_at.start, error))?,
+            None => &[],
+        };
+        if frame.end_sequence() <= chunk.next {
+            continue;
+        }
+        chunk.frames.extend_from_slice(frame.as_bytes());
+        chunk.next = frame.end_sequence().min(request.end);
+        let records = frame.records().zip(digests);
+        let prints = records.map(|(record, digest)| *record.fingerprint.unwrap_or(digest));
+        chunk.fingerprints.extend(prints);
     }
     Ok(())
 }

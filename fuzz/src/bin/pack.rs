@@ -6,13 +6,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use sealog_engine::ids::Sequence;
-use sealog_engine::pack::{BlockView, PackFooter, PackIndex, PackSummary, PackVerifier};
+use sealog_engine::pack::{
+    BlockView, ColumnView, PackFooter, PackIndex, PackSummary, PackVerifier,
+};
 use sealog_fuzz::resealed;
 
 fuzz_target!(|input: &[u8]| {
     try_pack(input);
     try_block(input);
     try_block(&resealed(input.get(..64).unwrap_or(input), 8));
+    try_column(input);
+    try_column(&resealed(input, 8));
 });
 
 fn try_pack(bytes: &[u8]) {
@@ -29,9 +33,17 @@ fn try_pack(bytes: &[u8]) {
     assert_eq!(index.sections(), summary.sections);
     for section in index.sections() {
         for block in index.blocks_for(section.feed, section.stream, Sequence(0)) {
-            let from = usize::try_from(block.range().start).expect("in memory");
+            let at = |offset| usize::try_from(offset).expect("in memory");
+            let column = at(block.column_range().start)..at(block.column_range().end);
+            let column = ColumnView::parse(&bytes[column], block.records());
+            let mut column = column.expect("what verifies parses");
+            let from = at(block.range().start);
             let (block, _) = BlockView::parse(&bytes[from..]).expect("what verifies parses");
-            assert!(block.frames().all(|frame| frame.is_ok()));
+            for frame in block.frames() {
+                let records = frame.expect("what verifies parses").record_count();
+                column.take(records).expect("an entry per record");
+            }
+            assert!(column.take(1).is_err(), "no more entries than records");
         }
     }
 }
@@ -42,6 +54,15 @@ fn verify(bytes: &[u8], cut: usize) -> Option<PackSummary> {
         verifier.push(part).ok()?;
     }
     verifier.finish().ok()
+}
+
+fn try_column(bytes: &[u8]) {
+    let records = bytes.len().saturating_sub(16) / 32;
+    let Ok(mut column) = ColumnView::parse(bytes, records as u64) else {
+        return;
+    };
+    assert!(ColumnView::parse(bytes, 1 + records as u64).is_err());
+    assert_eq!(column.take(records).map(<[_]>::len), Ok(records));
 }
 
 fn try_block(bytes: &[u8]) {

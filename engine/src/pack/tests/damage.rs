@@ -183,6 +183,29 @@ fn tampered_key_run_under_valid_checksums_is_detected() {
 }
 
 #[test]
+fn tampered_column_under_a_valid_checksum_is_named_by_its_entry() {
+    for pack in small_packs() {
+        let index = pack.index();
+        let sections = index.sections().iter();
+        for row in sections.flat_map(|section| index.blocks(section)) {
+            let column = row.column_range();
+            for record in 0..row.records() {
+                let entry = column.start + 16 + 32 * record;
+                let mut object = pack.object.clone();
+                object[entry as usize + 31] ^= 0x80;
+                let (start, end) = (column.start as usize, column.end as usize);
+                layout::seal(&mut object[start..end], 8);
+                assert!(ColumnView::parse(&object[start..end], row.records()).is_ok());
+                let error = verify(&object, 40).expect_err("another digest");
+                assert_eq!(error.offset, entry);
+                let said = layout::invalid("column entry", record);
+                assert_eq!(error.error, PackError::Pack(said));
+            }
+        }
+    }
+}
+
+#[test]
 fn newer_version_is_named_wherever_it_stands() {
     let pack = shared_pack();
     let footer_at = pack.object.len() - PACK_FOOTER_BYTES;
