@@ -1,7 +1,8 @@
 //! Merkle: the streaming SHA-256 tree whose root stands for every record of a section. Spec: spec/pack.md §5.
 //!
 //! **Invariants**
-//! - PACK-11: the first byte of what is hashed tells leaves from inner nodes, so neither can pass for the other.
+//! - PACK-11: the first byte of what is hashed tells leaves, nodes over leaves and nodes over nodes apart, so none
+//!   can pass for another.
 //! - PACK-12: a record's leaf names its sequence and everything of it but its place in a frame; its payload by digest.
 //! - Memory: at most [`FAN_OUT`] hashes per level, of which there are at most 16.
 //!
@@ -14,6 +15,7 @@ pub const FAN_OUT: usize = 16;
 
 const LEAF_PREFIX: u8 = 0;
 const NODE_PREFIX: u8 = 0xff;
+const LEAF_NODE_PREFIX: u8 = 0xfe;
 const HASH_BYTES: usize = 32;
 
 /// What a record's leaf begins with: the flags of its table entry, and which of these fields follow.
@@ -29,11 +31,43 @@ const HEAD_BYTES_MAX: usize = 1 + 8 + HASH_BYTES + 4 + 4 + 8 + 8;
 /// Leads up to this size are put together with the head first: hashing in pieces costs half as much again.
 const COPIED_BYTES_MAX: usize = 192 - HEAD_BYTES_MAX;
 
+/// Longest leaf that a node takes in as it is: hashing it first would cost a block and a call.
+const LEAF_BYTES_MAX: usize = 55;
+
+/// A leaf as the node over it has it: what it stands for if that is short, else the hash of that.
+#[derive(Debug, Clone, Copy)]
+pub struct Leaf {
+    bytes: [u8; LEAF_BYTES_MAX],
+    len: u8,
+}
+
+impl Leaf {
+    fn of_hash(hash: [u8; HASH_BYTES]) -> Self {
+        Self::short(&hash).expect("a hash is short")
+    }
+
+    /// `input` itself, if it is short enough.
+    fn short(input: &[u8]) -> Option<Self> {
+        let len = u8::try_from(input.len()).ok()?;
+        let mut bytes = [0; LEAF_BYTES_MAX];
+        bytes.get_mut(..input.len())?.copy_from_slice(input);
+        Some(Self { bytes, len })
+    }
+}
+
+impl AsRef<[u8]> for Leaf {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
 /// A tree that grows leaf by leaf.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merkle {
     leaves: u64,
-    /// Per level, from the leaves up, the open node: its prefix and its children so far.
+    /// The open node over leaves: its prefix, and per leaf its length and bytes. Empty without a leaf.
+    open: Vec<u8>,
+    /// Per level, from the nodes over leaves up, the open node: its prefix and its children so far.
     levels: Vec<Vec<u8>>,
 }
 
@@ -44,10 +78,23 @@ impl Merkle {
         Self::default()
     }
 
-    /// Appends the hash of a leaf, as [`leaf_hash`] or [`record_leaf`] gives it.
-    pub fn push_leaf(&mut self, leaf: [u8; HASH_BYTES]) {
+    /// Appends a leaf, as [`leaf_hash`] or [`record_leaf`] gives it.
+    pub fn push_leaf(&mut self, leaf: Leaf) {
+        if self.open.is_empty() {
+            self.open.push(LEAF_NODE_PREFIX);
+        }
+        self.open.push(leaf.len);
+        self.open.extend_from_slice(leaf.as_ref());
         self.leaves += 1;
-        let mut child = leaf;
+        if self.leaves.is_multiple_of(FAN_OUT as u64) {
+            let node = Sha256::digest(&self.open).into();
+            self.open.clear();
+            self.push_node(node);
+        }
+    }
+
+    fn push_node(&mut self, node: [u8; HASH_BYTES]) {
+        let mut child = node;
         for level in &mut self.levels {
             level.extend_from_slice(&child);
             if level.len() < 1 + FAN_OUT * HASH_BYTES {
@@ -68,7 +115,8 @@ impl Merkle {
     /// The root over the leaves so far; SHA-256 of nothing when there are none.
     #[must_use]
     pub fn root(&self) -> [u8; HASH_BYTES] {
-        let mut last: Option<[u8; HASH_BYTES]> = None;
+        let open = !self.open.is_empty();
+        let mut last: Option<[u8; HASH_BYTES]> = open.then(|| Sha256::digest(&self.open).into());
         for level in &self.levels {
             let mut node = level.clone();
             node.extend_from_slice(last.as_ref().map_or(&[], |child| &child[..]));
@@ -93,24 +141,24 @@ fn open_node(child: &[u8; HASH_BYTES]) -> Vec<u8> {
 
 /// The leaf that stands for `data`.
 #[must_use]
-pub fn leaf_hash(data: &[u8]) -> [u8; HASH_BYTES] {
+pub fn leaf_hash(data: &[u8]) -> Leaf {
     let mut hash = Sha256::new();
     hash.update([LEAF_PREFIX]);
     hash.update(data);
-    hash.finalize().into()
+    Leaf::of_hash(hash.finalize().into())
 }
 
 /// The leaf of a record: its sequence, its payload's digest, its table entry without `data_end` (so
 /// that the leaf does not depend on which records share the frame) and without fields that say
 /// nothing, and its lead: what its area holds before the payload. Records are many: what is left out
-/// here lets the leaf of most fit one block of SHA-256.
+/// here lets the leaf of most go into the node over it without being hashed.
 #[must_use]
 pub fn record_leaf(
     sequence: u64,
     payload: &[u8; HASH_BYTES],
     entry: &[u8; 32],
     lead: &[u8],
-) -> [u8; HASH_BYTES] {
+) -> Leaf {
     let (key_bytes, headers_bytes) = (&entry[4..8], &entry[8..12]);
     let (timestamp, version) = (&entry[16..24], &entry[24..32]);
     let mut head = Head {
@@ -127,12 +175,13 @@ pub fn record_leaf(
     head.field(HAS_VERSION, *version != [0; 8], version);
     if lead.len() <= COPIED_BYTES_MAX {
         head.field(0, true, lead);
-        return Sha256::digest(&head.bytes[..head.len]).into();
+        let input = &head.bytes[..head.len];
+        return Leaf::short(input).unwrap_or_else(|| Leaf::of_hash(Sha256::digest(input).into()));
     }
     let mut hash = Sha256::new();
     hash.update(&head.bytes[..head.len]);
     hash.update(lead);
-    hash.finalize().into()
+    Leaf::of_hash(hash.finalize().into())
 }
 
 struct Head {
@@ -157,17 +206,22 @@ mod tests {
 
     use super::*;
 
-    /// The tree's own definition: level by level, sixteen at a time; a node alone is carried up.
-    fn model(leaves: &[[u8; 32]]) -> [u8; 32] {
+    /// The tree's own definition: leaves by sixteen, then level by level; a node alone is carried up.
+    fn model(leaves: &[Leaf]) -> [u8; 32] {
+        let bottom = |leaves: &[Leaf]| {
+            let framed = |leaf: &Leaf| [&[leaf.len], leaf.as_ref()].concat();
+            let all: Vec<u8> = leaves.iter().flat_map(framed).collect();
+            Sha256::digest([&[0xfe], &all[..]].concat()).into()
+        };
+        let mut level: Vec<[u8; 32]> = leaves.chunks(16).map(bottom).collect();
         let node = |children: &[[u8; 32]]| match children {
             [only] => *only,
             _ => Sha256::digest([&[0xff], children.as_flattened()].concat()).into(),
         };
-        match leaves {
-            [] => Sha256::digest([]).into(),
-            [one] => *one,
-            _ => model(&leaves.chunks(16).map(node).collect::<Vec<_>>()),
+        while level.len() > 1 {
+            level = level.chunks(16).map(node).collect();
         }
+        level.pop().unwrap_or_else(|| Sha256::digest([]).into())
     }
 
     #[test]
@@ -178,7 +232,10 @@ mod tests {
             if n < 600 || n % 16 < 2 || n % 256 < 2 {
                 assert_eq!(tree.root(), model(&leaves), "{n} leaves");
             }
-            let leaf = leaf_hash(&n.to_le_bytes());
+            let leaf = match n % 3 {
+                0 => leaf_hash(&n.to_le_bytes()),
+                _ => Leaf::short(&n.to_le_bytes()[..(n % 5) as usize]).unwrap(),
+            };
             leaves.push(leaf);
             tree.push_leaf(leaf);
             assert_eq!(tree.leaves(), n + 1);
@@ -189,15 +246,21 @@ mod tests {
     #[test]
     fn leaf_hash_matches_published_vectors() {
         // Test vectors of Certificate Transparency: the empty leaf and the empty tree.
-        let hex = |bytes: [u8; 32]| crate::ids::Digest(bytes).to_string();
+        let hex = |bytes: &[u8]| crate::ids::Digest(bytes.try_into().unwrap()).to_string();
         assert_eq!(
-            hex(leaf_hash(b"")),
+            hex(leaf_hash(b"").as_ref()),
             "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
         );
         assert_eq!(
-            hex(Merkle::new().root()),
+            hex(&Merkle::new().root()),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
         );
+    }
+
+    #[test]
+    fn leaf_short_is_taken_as_it_is_up_to_the_limit() {
+        assert!(Leaf::short(&[1; LEAF_BYTES_MAX + 1]).is_none());
+        assert_eq!(Leaf::short(&[1; LEAF_BYTES_MAX]).unwrap().as_ref(), [1; 55]);
     }
 
     /// An entry as a frame has it.
@@ -218,8 +281,7 @@ mod tests {
     fn record_leaf_hashes_the_fields_that_say_something() {
         let none = record_leaf(4, &PAYLOAD, &entry(None, 0, 0, 0, 0), b"");
         let input = [&[0], &4u64.to_le_bytes()[..], &PAYLOAD].concat();
-        assert_eq!(none[..], Sha256::digest(&input)[..]);
-        assert!(input.len() <= 55, "one block of SHA-256");
+        assert_eq!(none.as_ref(), input, "short: taken as it is");
         let all = record_leaf(4, &PAYLOAD, &entry(Some(3), 9, 7, 5, -1), b"lead");
         let (three, nine) = (3u32.to_le_bytes(), 9u32.to_le_bytes());
         let (four, five) = (4u64.to_le_bytes(), 5u64.to_le_bytes());
@@ -233,7 +295,7 @@ mod tests {
             &[0xff; 8],
             b"lead",
         ];
-        assert_eq!(all[..], Sha256::digest(parts.concat())[..]);
+        assert_eq!(all.as_ref(), &Sha256::digest(parts.concat())[..]);
     }
 
     #[test]
@@ -251,21 +313,26 @@ mod tests {
             .concat();
             let expected = Sha256::digest([head, lead.clone()].concat());
             let found = record_leaf(4, &PAYLOAD, &entry, &lead);
-            assert_eq!(found[..], expected[..], "{len}");
+            assert_eq!(found.as_ref(), &expected[..], "{len}");
         }
     }
 
     #[test]
     fn record_leaf_ignores_data_end_and_nothing_else() {
+        let leaf_of = |sequence, payload: [u8; 32], entry: &[u8; 32], lead: &[u8]| {
+            record_leaf(sequence, &payload, entry, lead)
+                .as_ref()
+                .to_vec()
+        };
         let base = entry(Some(1), 0, 2, 0, 6);
-        let leaf = record_leaf(4, &PAYLOAD, &base, b"k");
+        let leaf = leaf_of(4, PAYLOAD, &base, b"k");
         let mut moved = base;
         moved[..4].fill(9);
-        assert_eq!(record_leaf(4, &PAYLOAD, &moved, b"k"), leaf);
-        assert_ne!(record_leaf(5, &PAYLOAD, &base, b"k"), leaf);
-        assert_ne!(record_leaf(4, &[0xdb; 32], &base, b"k"), leaf);
-        assert_ne!(record_leaf(4, &PAYLOAD, &base, b"l"), leaf);
-        assert_ne!(record_leaf(4, &PAYLOAD, &base, b""), leaf);
+        assert_eq!(leaf_of(4, PAYLOAD, &moved, b"k"), leaf);
+        assert_ne!(leaf_of(5, PAYLOAD, &base, b"k"), leaf);
+        assert_ne!(leaf_of(4, [0xdb; 32], &base, b"k"), leaf);
+        assert_ne!(leaf_of(4, PAYLOAD, &base, b"l"), leaf);
+        assert_ne!(leaf_of(4, PAYLOAD, &base, b""), leaf);
         for other in [
             entry(None, 0, 2, 0, 6),
             entry(Some(0), 0, 2, 0, 6),
@@ -276,7 +343,7 @@ mod tests {
             entry(Some(1), 0, 2, 0, 0),
             entry(Some(1), 0, 2, 0, -6),
         ] {
-            assert_ne!(record_leaf(4, &PAYLOAD, &other, b"k"), leaf, "{other:?}");
+            assert_ne!(leaf_of(4, PAYLOAD, &other, b"k"), leaf, "{other:?}");
         }
     }
 }
