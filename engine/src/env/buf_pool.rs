@@ -80,6 +80,8 @@ mod tests {
         let other = pool.take(1);
         assert_ne!(other.as_ptr(), kept);
         again.reserve(100_000);
+        assert_eq!(pool.free().len(), 1, "what it outgrew came back");
+        pool.clear();
         drop(again);
         assert!(pool.free().is_empty(), "one that outgrew the pool is freed");
         drop(other);
