@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use sealog_engine::env::AlignedBuf;
+use sealog_engine::env::{AlignedBuf, BufPool};
 use sealog_engine::ids::{FeedId, LogId, StreamId};
 use sealog_engine::pack::{PackBuilder, PackKind, PackOptions};
 use sealog_engine::producer::{ProducerState, Producers};
@@ -146,17 +146,19 @@ fn packs(c: &mut Criterion) {
             })
             .collect();
         group.throughput(Throughput::Elements(PACK_BATCHES));
+        let options = PackOptions::default();
+        let pool = BufPool::new(options.part_room_bytes(), 4);
         group.bench_function(
             format!("build {PACK_BATCHES} batches of 100 x {record_bytes}"),
             |b| {
                 b.iter(|| {
                     let kind = PackKind::Stream { feed, stream };
-                    let mut builder = PackBuilder::new(kind, PackOptions::default());
+                    let mut builder = PackBuilder::new(kind, options).in_memory_of(pool.clone());
                     builder.begin_section(feed, stream, false).expect("first");
                     for frame in &frames {
                         builder.push_frame(black_box(frame)).expect("in order");
                         while let Some(part) = builder.drain() {
-                            builder.reuse(black_box(part));
+                            drop(black_box(part));
                         }
                     }
                     builder.finish().expect("not empty").1
