@@ -43,7 +43,7 @@ pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, T
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;
 pub use inspect::{InspectOptions, Node, inspect};
-pub use limits::{EngineConfig, PRODUCER_ID_BYTES_MAX, WalConfig};
+pub use limits::{EngineConfig, PRODUCER_ID_BYTES_MAX, WalConfig, check_commit_message};
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{FeedInfo, LogService, ProducerInfo, StreamInfo, StreamPhase};

@@ -38,6 +38,21 @@ pub const READ_BYTES_DEFAULT: usize = 1 << 20;
 const _: () = assert!(CONTROL_RESERVE_BYTES >= 16 * BLOCK_BYTES as u64);
 const _: () = assert!(PRODUCER_ID_BYTES_MAX <= u16::MAX as usize);
 
+/// Checks the length of a commit's message: what sealing refuses, it refuses before it does anything.
+///
+/// # Errors
+/// [`Error::OverLimit`], without effects.
+pub fn check_commit_message(message: &str) -> Result<()> {
+    if message.len() <= COMMIT_MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::OverLimit {
+        what: "commit message bytes",
+        value: message.len() as u64,
+        limit: COMMIT_MESSAGE_BYTES_MAX as u64,
+    })
+}
+
 /// The log's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalConfig {

@@ -11,13 +11,14 @@ use std::rc::Rc;
 use sealog_frame::FrameView;
 
 use super::LogService;
-use super::write::{check_abandoned, check_message, not_found};
+use super::write::{check_abandoned, not_found};
 use crate::append::{Decision, foresee};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::{Feed, FeedOptions, Stream};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
+use crate::limits::check_commit_message;
 use crate::producer::{ProducerState, Producers};
 
 /// A feed as callers see it.
@@ -170,7 +171,7 @@ impl<E: Env> LogService<E> {
         let limit = self.config.producers_max;
         self.query(name, |feed| {
             if let Some(message) = message {
-                check_message(message)?;
+                check_commit_message(message)?;
                 check_abandoned(feed)?;
             }
             match foresee(feed, batch) {

@@ -19,7 +19,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::{Feed, FeedOptions, Misfit};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
-use crate::limits::{COMMIT_MESSAGE_BYTES_MAX, FEED_NAME_BYTES_MAX};
+use crate::limits::{FEED_NAME_BYTES_MAX, check_commit_message};
 use crate::sync::Permit;
 use crate::wal::entry::{Change, Seal};
 
@@ -40,18 +40,6 @@ pub fn check_feed_name(name: &str) -> Result<()> {
     Err(Error::FeedName {
         bytes: name.len(),
         rule,
-    })
-}
-
-/// Checks the length of a commit's message.
-pub(super) fn check_message(message: &str) -> Result<()> {
-    if message.len() <= COMMIT_MESSAGE_BYTES_MAX {
-        return Ok(());
-    }
-    Err(Error::OverLimit {
-        what: "commit message bytes",
-        value: message.len() as u64,
-        limit: COMMIT_MESSAGE_BYTES_MAX as u64,
     })
 }
 
@@ -363,7 +351,7 @@ impl<E: Env> LogService<E> {
         kind: CommitKind,
         message: String,
     ) -> Result<(FeedId, CommitNumber)> {
-        check_message(&message)?;
+        check_commit_message(&message)?;
         let (id, number) = {
             let feeds = self.feeds.borrow();
             let feed = feeds.named(name).ok_or_else(|| not_found(name))?;

@@ -9,7 +9,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
-use sealog_engine::{EngineConfig, ProducerInfo, SessionOptions};
+use sealog_engine::{EngineConfig, ProducerInfo, SessionOptions, check_commit_message};
 
 use super::args::{ListArgs, ProducersArgs, SealArgs};
 use super::exit::CliError;
@@ -146,6 +146,7 @@ pub(super) fn seal(
 ) -> Result<(), CliError> {
     with_engine(config, false, async |handle| {
         let (feed, message) = (&args.feed, &args.message);
+        check_commit_message(message)?;
         let exclusive = handle.feed(feed).await?.options.exclusive;
         let commit = match args.fencing_token {
             Some(token) => handle.seal(feed, Some(Epoch(token)), message).await?,

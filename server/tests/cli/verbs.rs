@@ -210,6 +210,11 @@ fn seal_of_an_exclusive_feed_binds_the_token() {
     let bench = Bench::new();
     bench.ok(&["feed", "create", "f", "--exclusive"]);
     bench.ok(&["append", "f", "--value", "a", "--no-seal"]);
+    let long = "x".repeat(65_537);
+    bench
+        .run(&["seal", "f", "--message", &long])
+        .fails(3, &["65537", "65536"]);
+    assert_eq!(bench.json(&["feed", "show", "f"])[0]["epoch"], json!(1));
     assert_eq!(bench.json(&["seal", "f"])[0]["records"], json!(1));
     assert_eq!(bench.json(&["feed", "show", "f"])[0]["epoch"], json!(2));
 }
