@@ -64,7 +64,7 @@ pub struct WalConfig {
     pub flush_interval: Duration,
     /// Bound on all segments together; reaching it makes appends wait, then refuses them.
     pub disk_bytes_max: u64,
-    /// The lane starts when this much of the log is not packed.
+    /// The lane starts when this much of the log is durable and not read by it.
     pub lane_start_bytes: u64,
     /// A checkpoint is due after this much log.
     pub checkpoint_bytes: u64,
