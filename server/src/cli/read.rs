@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_lite::future::poll_once;
 use sealog_engine::ids::{CommitNumber, StreamId};
-use sealog_engine::{EngineConfig, ReadChunk, ReadFrom, ReadRequest, fingerprint};
+use sealog_engine::{EngineConfig, ReadChunk, ReadFrom, ReadRequest};
 use sealog_frame::{FrameView, RecordView};
 
 use super::args::{Format, ReadArgs};
@@ -50,7 +50,6 @@ pub(super) fn run(config: EngineConfig, args: &ReadArgs, out: &mut Output) -> Re
         let mut reader = Reader {
             signals,
             format,
-            fingerprints: args.fingerprints,
             left: args.limit.unwrap_or(u64::MAX),
         };
         reader.run(&handle, args, out).await
@@ -69,6 +68,7 @@ fn request(args: &ReadArgs) -> ReadRequest {
     ];
     ReadRequest {
         stream: args.stream.map(StreamId),
+        fingerprints: args.fingerprints,
         from: from
             .into_iter()
             .flatten()
@@ -86,7 +86,6 @@ fn request(args: &ReadArgs) -> ReadRequest {
 struct Reader {
     signals: Signals,
     format: Format,
-    fingerprints: bool,
     left: u64,
 }
 
@@ -126,6 +125,7 @@ impl Reader {
 
     fn write(&mut self, chunk: &ReadChunk, out: &mut Output) -> Result<(), CliError> {
         let mut rest = &chunk.frames[..];
+        let mut prints = chunk.fingerprints.iter();
         while !rest.is_empty() && self.left > 0 {
             let (frame, after) = FrameView::split_trusted(rest).map_err(|error| {
                 CliError::corrupt(format!("records from {}: {error}", chunk.first))
@@ -135,12 +135,16 @@ impl Reader {
                 let asked = |record: &RecordView<'_>| {
                     record.sequence >= chunk.first && record.sequence < chunk.next
                 };
-                for record in frame.records().filter(asked) {
+                for record in frame.records() {
+                    let print = prints.next();
+                    if !asked(&record) {
+                        continue;
+                    }
                     if self.left == 0 {
                         break;
                     }
                     self.left -= 1;
-                    self.write_record(&record, writer)?;
+                    self.write_record(&record, print, writer)?;
                 }
                 Ok(())
             })?;
@@ -148,40 +152,49 @@ impl Reader {
         Ok(())
     }
 
-    fn write_record(&self, record: &RecordView<'_>, to: &mut BufWriter<File>) -> io::Result<()> {
+    fn write_record(
+        &self,
+        record: &RecordView<'_>,
+        print: Option<&[u8; 32]>,
+        to: &mut BufWriter<File>,
+    ) -> io::Result<()> {
         match self.format {
             Format::Payload => to.write_all(record.payload)?,
             Format::Json => {
-                let shape = RecordShape::of(record, self.fingerprints);
+                let shape = RecordShape::of(record, print);
                 serde_json::to_writer(&mut *to, &shape)?;
             }
-            Format::Text => self.write_text(record, to)?,
+            Format::Text => write_text(record, print, to)?,
         }
         to.write_all(b"\n")
     }
+}
 
-    fn write_text(&self, record: &RecordView<'_>, to: &mut BufWriter<File>) -> io::Result<()> {
-        write!(to, "{}\t{}\t", record.sequence, when(record.timestamp_ms))?;
-        escape(record.key.unwrap_or_default(), to)?;
-        to.write_all(b"\t")?;
-        escape(record.payload, to)?;
-        if record.version != 0 {
-            write!(to, "\tversion={}", record.version)?;
-        }
-        if record.tombstone {
-            to.write_all(b"\ttombstone")?;
-        }
-        for (name, value) in record.headers() {
-            to.write_all(b"\theader ")?;
-            escape(name, to)?;
-            to.write_all(b"=")?;
-            escape(value, to)?;
-        }
-        if self.fingerprints {
-            write!(to, "\tfingerprint={}", encode::hex(&fingerprint(record)))?;
-        }
-        Ok(())
+fn write_text(
+    record: &RecordView<'_>,
+    print: Option<&[u8; 32]>,
+    to: &mut BufWriter<File>,
+) -> io::Result<()> {
+    write!(to, "{}\t{}\t", record.sequence, when(record.timestamp_ms))?;
+    escape(record.key.unwrap_or_default(), to)?;
+    to.write_all(b"\t")?;
+    escape(record.payload, to)?;
+    if record.version != 0 {
+        write!(to, "\tversion={}", record.version)?;
     }
+    if record.tombstone {
+        to.write_all(b"\ttombstone")?;
+    }
+    for (name, value) in record.headers() {
+        to.write_all(b"\theader ")?;
+        escape(name, to)?;
+        to.write_all(b"=")?;
+        escape(value, to)?;
+    }
+    if let Some(print) = print {
+        write!(to, "\tfingerprint={}", encode::hex(print))?;
+    }
+    Ok(())
 }
 
 /// Writes bytes so that they stay on their line: what is not printable UTF-8 as `\n`, `\t`, `\\`, `\xNN`.

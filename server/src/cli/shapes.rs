@@ -7,7 +7,7 @@
 //! **Not here**: text for people (beside each verb).
 
 use sealog_engine::commit::{Commit, CommitKind};
-use sealog_engine::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase, fingerprint};
+use sealog_engine::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
 use sealog_frame::RecordView;
 use serde::Serialize;
 
@@ -253,11 +253,11 @@ fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
 }
 
 impl<'a> RecordShape<'a> {
-    /// `fingerprints` computes those that were not sent.
-    pub(super) fn of(record: &RecordView<'a>, fingerprints: bool) -> Self {
+    /// `print` is the record's fingerprint where it was asked for; what was sent is shown anyhow.
+    pub(super) fn of(record: &RecordView<'a>, print: Option<&[u8; 32]>) -> Self {
         let (payload, payload_base64) = text_or_base64(record.payload);
         let (key, key_base64) = record.key.map_or((None, None), text_or_base64);
-        let sent = fingerprints || record.fingerprint.is_some();
+        let print = print.or(record.fingerprint);
         Self {
             sequence: record.sequence,
             time: record.timestamp_ms,
@@ -267,7 +267,7 @@ impl<'a> RecordShape<'a> {
             version: record.version,
             tombstone: record.tombstone,
             headers: record.headers().map(HeaderShape::of).collect(),
-            fingerprint: sent.then(|| encode::hex(&fingerprint(record))),
+            fingerprint: print.map(|print| encode::hex(print)),
             payload,
             payload_base64,
         }
