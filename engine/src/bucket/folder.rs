@@ -75,6 +75,10 @@ impl FolderBucket {
 impl Bucket for FolderBucket {
     type Upload = FolderUpload;
 
+    fn shares_disk(&self, dir: &Path) -> bool {
+        self.store.shares_disk(dir)
+    }
+
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {
         self.call(key, move |store, key| store.put_if_absent(key, &data))
             .await

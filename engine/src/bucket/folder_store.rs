@@ -15,7 +15,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -114,14 +114,32 @@ impl FolderStore {
         Ok(SwapOutcome::Swapped(tag_of(data)))
     }
 
+    /// Whether bucket and `dir` lie on one file system.
+    pub(super) fn shares_disk(&self, dir: &Path) -> bool {
+        let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev());
+        matches!((device(&self.root), device(dir)), (Ok(own), Ok(other)) if own == other)
+    }
+
+    /// An object that is absent because the whole bucket is (moved, not mounted) is not known to be absent.
+    fn present<T>(&self, found: io::Result<T>) -> io::Result<T> {
+        match found {
+            Err(error) if is_absent(&error) && !self.tmp.is_dir() => {
+                let root = self.root.display();
+                let text = format!("the bucket folder {root} is gone, or not mounted");
+                Err(io::Error::new(io::ErrorKind::NotConnected, text))
+            }
+            found => found,
+        }
+    }
+
     pub(super) fn get(&self, key: &str) -> io::Result<(Vec<u8>, ETag)> {
-        let data = read_all(&path_of(&self.root, key)?)?;
+        let data = self.present(read_all(&path_of(&self.root, key)?))?;
         let tag = tag_of(&data);
         Ok((data, tag))
     }
 
     pub(super) fn get_range(&self, key: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let file = File::open(path_of(&self.root, key)?)?;
+        let file = self.present(File::open(path_of(&self.root, key)?))?;
         let left = object_len(&file)?.saturating_sub(offset);
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(len);
         let mut data = vec![0; want];
@@ -133,7 +151,7 @@ impl FolderStore {
     }
 
     pub(super) fn head(&self, key: &str) -> io::Result<Option<u64>> {
-        match fs::metadata(path_of(&self.root, key)?) {
+        match self.present(fs::metadata(path_of(&self.root, key)?)) {
             Ok(meta) => Ok(meta.is_file().then_some(meta.len())),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(error),

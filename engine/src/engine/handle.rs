@@ -19,7 +19,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::FeedOptions;
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
-use crate::limits::EngineConfig;
+use crate::limits::{EngineConfig, check_commit_message};
 use crate::producer::ProducerState;
 use crate::read::{ReadChunk, ReadRequest};
 use crate::recovery::Report;
@@ -428,6 +428,7 @@ impl<E: Env> Handle<E> {
         kind: CommitKind,
         message: &str,
     ) -> Result<Commit> {
+        check_commit_message(message)?;
         let (name, message) = (feed.to_owned(), message.to_owned());
         let job = move |s: &Rc<LogService<E>>, answer| {
             s.settle_stream(name, stream, kind, message, answer);

@@ -207,6 +207,8 @@ pub trait Bucket: Clone + 'static {
     /// A big object in the making.
     type Upload: Upload;
 
+    /// Whether the bucket takes space and bandwidth of the disk that `dir` lies on.
+    fn shares_disk(&self, dir: &Path) -> bool;
     /// Creates `key` with `data`, whole or not at all, if absent.
     fn put_if_absent(
         &self,

@@ -218,6 +218,9 @@ async fn run_checkpoints<E: Env>(service: &Rc<LogService<E>>) {
                 continue;
             }
             // The checkpoints before stand; the log keeps growing until one succeeds.
+            let press = &service.lane.press;
+            let stopping = press.until(|| service.is_stopping().then_some(()));
+            race(stopping, service.env.sleep(RETRY.0)).await;
         }
         let moved = service.wal.progress().listen();
         if !service.is_stopping() {

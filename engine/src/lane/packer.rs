@@ -17,7 +17,7 @@ use super::region::{Intake, Key};
 use super::{is_short_of_space, needed_from};
 use crate::checkpoint::pack_reserve;
 use crate::commit::PackRef;
-use crate::env::Env;
+use crate::env::{Bucket, Env};
 use crate::error::Result;
 use crate::ids::Sequence;
 use crate::reserve::Reserve;
@@ -30,6 +30,8 @@ pub(super) struct Packer<E: Env> {
     intake: Intake<E>,
     packs: Packs<E>,
     reserve: Reserve<E>,
+    /// The bucket is on the log's disk.
+    shares_disk: bool,
 }
 
 impl<E: Env> Packer<E> {
@@ -43,6 +45,7 @@ impl<E: Env> Packer<E> {
             intake: Intake::new(service, region_bytes),
             packs: Packs::new(service, region_bytes),
             reserve: Reserve::new(service.env.clone(), reserve),
+            shares_disk: service.env.bucket().shares_disk(&service.config.data_dir),
         }
     }
 
@@ -52,13 +55,9 @@ impl<E: Env> Packer<E> {
         self.intake.rewind();
     }
 
-    fn shares_disk(&self) -> bool {
-        self.service.config.bucket_dir.is_none()
-    }
-
     /// Claims space for one pack where bucket and log share the disk.
     pub(super) async fn claim_space(&mut self) {
-        if self.shares_disk() {
+        if self.shares_disk {
             self.reserve.claim(self.service.config.pack_bytes).await;
         }
     }
@@ -83,7 +82,7 @@ impl<E: Env> Packer<E> {
     pub(super) async fn demultiplex(&mut self) -> Result<bool> {
         let pace = self.service.clone();
         let pace = pace.wal.pace();
-        pace.give_way(self.shares_disk());
+        pace.give_way(self.shares_disk);
         let worked = self.deal_all().await;
         pace.give_way(false);
         worked

@@ -205,6 +205,8 @@ impl<E: Env> LogReader<E> {
         let damage = match self.read_at(at).await? {
             Ok(group) => return Ok(Ok(group)),
             Err(None) => return Ok(Err(Missing::Retired)),
+            // Recycled while it was read: what it held is in packs.
+            Err(Some(_)) if !self.is_live(at) => return Ok(Err(Missing::Retired)),
             Err(Some(damage)) => damage,
         };
         // The group before may have been the last that fitted into its segment: WAL-3 tells.
@@ -250,6 +252,11 @@ impl<E: Env> LogReader<E> {
         }
     }
 
+    fn is_live(&self, offset: u64) -> bool {
+        let number = self.wal.geometry().segment_of(offset);
+        self.wal.space().is_ready(number)
+    }
+
     fn segment_name(&self, offset: u64) -> String {
         let number = self.wal.geometry().segment_of(offset);
         match self.wal.space().file(number) {
@@ -288,7 +295,8 @@ impl<E: Env> LogReader<E> {
             };
             let position = geometry.position_of(offset);
             let left = usize::try_from(geometry.segment_bytes - position).unwrap_or(usize::MAX);
-            let want = round_up(len.max(self.chunk_bytes)).min(left);
+            let durable = self.wal.durable_end().saturating_sub(offset);
+            let want = chunk_len(len, self.chunk_bytes, durable).min(left);
             // The memory of the chunk before, if no group is left in it.
             self.chunk = Arc::new(AlignedBuf::with_capacity(0));
             let buf = self.pool.take(want);
@@ -300,5 +308,26 @@ impl<E: Env> LogReader<E> {
         let from = usize::try_from(offset - self.chunk_offset).unwrap_or(usize::MAX);
         let to = (from + len).min(self.chunk.len());
         Ok(Some(from..to.max(from)))
+    }
+}
+
+/// How much is read at once for `len` bytes with `durable` bytes ahead that are: nothing behind the
+/// durable end is kept, for by the time it is asked for it will have been written.
+fn chunk_len(len: usize, chunk_bytes: usize, durable: u64) -> usize {
+    let durable = usize::try_from(durable).unwrap_or(usize::MAX);
+    round_up(len.max(chunk_bytes.min(durable)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_chunk_ends_at_the_durable_end() {
+        const BLOCK: usize = BLOCK_BYTES;
+        assert_eq!(chunk_len(64, 16 * BLOCK, 5 * BLOCK as u64), 5 * BLOCK);
+        assert_eq!(chunk_len(64, 16 * BLOCK, u64::MAX), 16 * BLOCK);
+        assert_eq!(chunk_len(20 * BLOCK, 16 * BLOCK, u64::MAX), 20 * BLOCK);
+        assert_eq!(chunk_len(64, 16 * BLOCK, 0), BLOCK, "damage is looked at");
     }
 }

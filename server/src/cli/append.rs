@@ -23,6 +23,7 @@ use sealog_engine::append::{AppendResult, foresee_first};
 use sealog_engine::ids::Epoch;
 use sealog_engine::{
     AppendSession, EngineConfig, Error, FeedOptions, ProductionEnv, SessionOptions, Ticket,
+    check_commit_message,
 };
 use sealog_frame::{Batch, BatchBuilder, MatchSequence};
 
@@ -44,6 +45,9 @@ pub(super) fn run(
     args: AppendArgs,
     out: &mut Output,
 ) -> Result<(), CliError> {
+    args.message
+        .as_deref()
+        .map_or(Ok(()), check_commit_message)?;
     let record_max = config.frame.record_bytes_max;
     let steady = args.producer.is_some();
     let signals = Signals::listen()?;

@@ -162,6 +162,10 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
         config = profile(true);
         apply_all(&mut config)?;
     }
+    let start = &mut config.wal.lane_start_bytes;
+    if *start == profile(edge).wal.lane_start_bytes {
+        *start = (*start).min(config.wal.disk_bytes_max / 4);
+    }
     if let (Some((path, _)), Err(error)) = (&file, check_lane(&config)) {
         let text = format!("configuration {}: {error}", path.display());
         return Err(CliError::usage(text));

@@ -103,7 +103,8 @@ fn refused_append_leaves_epoch_and_streams() {
     bench.ok(&["append", "open", "--value", "a", "--no-seal"]);
     let before = state(&bench);
     let long = "m".repeat((64 << 10) + 1);
-    let cases: [(&[&str], &str); 9] = [
+    let too_long = "commit message bytes of 65537 over the limit of 65536";
+    let cases: [(&[&str], &str); 11] = [
         (&["f", "--match-seq", "9"], "match sequence 9, feed is at 0"),
         (
             &["f", "--match-seq", "empty"],
@@ -133,9 +134,11 @@ fn refused_append_leaves_epoch_and_streams() {
             &["open", "--fencing-token", "9"],
             "fenced: our epoch 9, current 1",
         ),
+        (&["f", "--message", &long], too_long),
+        (&["new", "--message", &long], too_long),
         (
-            &["f", "--message", &long],
-            "commit message bytes of 65537 over the limit of 65536",
+            &["open", "--fencing-token", "1", "--message", &long],
+            too_long,
         ),
     ];
     for (words, reason) in cases {
@@ -220,4 +223,18 @@ fn unwritten_answer_says_what_was_done() {
     let ran = finish(json, b"");
     let error: Value = serde_json::from_str(&ran.err).unwrap();
     assert_eq!(error["effects"], json!("none"));
+}
+
+#[test]
+fn settling_with_a_message_that_is_too_long_takes_no_token() {
+    let bench = Bench::new();
+    bench.ok(&["append", "open", "--value", "a", "--no-seal"]);
+    let before = state(&bench);
+    let long = "m".repeat((64 << 10) + 1);
+    for verb in ["resume", "discard"] {
+        bench
+            .run(&["admin", verb, "open", "--message", &long])
+            .fails(3, &["65537", "65536"]);
+        assert_eq!(state(&bench), before, "{verb}");
+    }
 }

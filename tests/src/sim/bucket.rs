@@ -17,6 +17,7 @@ use sealog_engine::env::{
 };
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -207,6 +208,10 @@ fn find<'a>(state: &'a BucketState, key: &str) -> Result<&'a Object, BucketError
 
 impl Bucket for SimBucket {
     type Upload = SimUpload;
+
+    fn shares_disk(&self, _: &Path) -> bool {
+        true
+    }
 
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {
         self.room(key, data.len())?;

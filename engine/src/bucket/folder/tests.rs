@@ -149,6 +149,33 @@ fn get_absent_or_directory_is_not_found() {
 }
 
 #[test]
+fn bucket_that_is_away_is_unavailable_not_empty() {
+    let root = tempfile::tempdir().unwrap();
+    let (here, away) = (root.path().join("bucket"), root.path().join("away"));
+    let bucket = open(&here);
+    put(&bucket, "a/k", b"data");
+    fs::rename(&here, &away).unwrap();
+    let gone = |error: BucketError| {
+        assert!(matches!(error, BucketError::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("not mounted"), "{error}");
+    };
+    gone(block_on(bucket.get("a/k")).unwrap_err());
+    gone(block_on(bucket.get_range("a/k", 0, 1)).unwrap_err());
+    gone(block_on(bucket.head("a/k")).unwrap_err());
+    fs::rename(&away, &here).unwrap();
+    assert_eq!(block_on(bucket.get_range("a/k", 1, 2)).unwrap(), b"at");
+}
+
+#[test]
+fn shares_disk_tells_file_systems_apart() {
+    let root = tempfile::tempdir().unwrap();
+    let bucket = open(&root.path().join("bucket"));
+    assert!(bucket.shares_disk(root.path()));
+    assert!(!bucket.shares_disk(Path::new("/proc")));
+    assert!(!bucket.shares_disk(&root.path().join("absent")));
+}
+
+#[test]
 fn put_if_absent_where_a_file_or_directory_is_in_the_way_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let bucket = open(root.path());
