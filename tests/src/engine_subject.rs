@@ -9,7 +9,7 @@
 use crate::scenario::Scenario;
 use crate::sim::SimEnv;
 use crate::subject::{
-    CommitView, Opened, Outcome, ProducerView, Range, Refusal, Seen, StartError, Subject,
+    CommitView, Opened, Outcome, Part, ProducerView, Range, Refusal, Seen, StartError, Subject,
 };
 use crate::workload::Mix;
 use sealog_engine::commit::{Commit, CommitKind};
@@ -89,6 +89,27 @@ fn records(frames: &[u8], first: u64, next: u64, into: &mut Vec<Seen>) -> Result
         rest = tail;
     }
     Ok(())
+}
+
+impl EngineSubject {
+    /// One answer to `request`.
+    ///
+    /// # Errors
+    /// The engine's own error, in words.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn read_part(&self, request: ReadRequest) -> Result<Part, String> {
+        let chunk = self.handle.read(request).await.map_err(|e| e.to_string())?;
+        let mut seen = Vec::new();
+        records(&chunk.frames, chunk.first, chunk.next, &mut seen)?;
+        Ok(Part {
+            records: seen,
+            first: chunk.first,
+            next: chunk.next,
+            tail: chunk.tail,
+        })
+    }
 }
 
 impl Subject for EngineSubject {
