@@ -49,6 +49,25 @@ pub fn config(logs: u16) -> EngineConfig {
     config
 }
 
+/// As [`config`], smaller still: for runs of a few operations, of which there are many a second.
+#[must_use]
+pub fn tiny(logs: u16) -> EngineConfig {
+    let mut config = config(logs);
+    config.frame.record_bytes_max = 2 << 10;
+    config.frame.batch_bytes_max = 12 << 10;
+    config.frame.records_max = 16;
+    config.frame.headers_max = 16;
+    config.wal.flush_bytes = 4 << 10;
+    config.wal.segment_bytes = 64 << 10;
+    config.wal.disk_bytes_max = 512 << 10;
+    config.wal.lane_start_bytes = 16 << 10;
+    config.wal.checkpoint_bytes = 24 << 10;
+    config.wal.cache_bytes = 8 << 10;
+    config.pack_bytes = 16 << 10;
+    config.inflight_bytes_max = 64 << 10;
+    config
+}
+
 fn outcome<T>(answer: Answer<T>) -> Outcome<T> {
     match answer {
         Ok(value) => Outcome::Acked(value),
@@ -92,6 +111,35 @@ fn records(frames: &[u8], first: u64, next: u64, into: &mut Vec<Seen>) -> Result
 }
 
 impl EngineSubject {
+    /// Starts with the limits of `config`.
+    ///
+    /// # Errors
+    /// Damage, or what failed.
+    ///
+    /// # Cancel safety
+    /// Dropped midway the process must end: what it spawned goes on.
+    pub async fn start_with(env: &SimEnv, config: &EngineConfig) -> Result<Self, StartError> {
+        match Handle::start_on(env, config).await {
+            Ok(handle) => Ok(Self { handle }),
+            Err(error @ (Error::Corrupt { .. } | Error::NewerFormat { .. })) => {
+                Err(StartError::Corrupt(error.to_string()))
+            }
+            Err(error) => Err(StartError::Failed(error.to_string())),
+        }
+    }
+
+    /// Checks what a process with the limits of `config` left.
+    ///
+    /// # Errors
+    /// The damage, in words.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn verify_with(env: &SimEnv, config: &EngineConfig) -> Result<(), String> {
+        let verified = verify_in(env, config, &|_| ()).await;
+        verified.map(|_| ()).map_err(|error| error.to_string())
+    }
+
     /// One answer to `request`.
     ///
     /// # Errors
@@ -114,13 +162,7 @@ impl EngineSubject {
 
 impl Subject for EngineSubject {
     async fn start(env: SimEnv) -> Result<Self, StartError> {
-        match Handle::start_on(&env, &config(env.logs())).await {
-            Ok(handle) => Ok(Self { handle }),
-            Err(error @ (Error::Corrupt { .. } | Error::NewerFormat { .. })) => {
-                Err(StartError::Corrupt(error.to_string()))
-            }
-            Err(error) => Err(StartError::Failed(error.to_string())),
-        }
+        Self::start_with(&env, &config(env.logs())).await
     }
 
     async fn create_feed(&self, feed: &str) -> Outcome<u64> {
@@ -136,8 +178,7 @@ impl Subject for EngineSubject {
     }
 
     async fn verify(env: SimEnv) -> Result<(), String> {
-        let verified = verify_in(&env, &config(env.logs()), &|_| ()).await;
-        verified.map(|_| ()).map_err(|error| error.to_string())
+        Self::verify_with(&env, &config(env.logs())).await
     }
 
     async fn append(&self, feed: &str, batch: Batch) -> Outcome<Range> {

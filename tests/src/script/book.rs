@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use super::op::FEEDS;
 
 /// Bytes of payload that a script may send; then records are small. Keeps runs fast.
-const PAYLOAD_BYTES_MAX: u64 = 1 << 20;
+const PAYLOAD_BYTES_MAX: u64 = 256 << 10;
 
 /// A batch of a producer.
 #[derive(Debug, Clone)]

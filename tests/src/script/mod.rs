@@ -8,7 +8,7 @@
 //! - The same bytes are the same run: the simulator's seed is among them.
 //! - After every end of a process the next one is judged, and once more at the script's end, with all
 //!   faults healed, everything published, and after another restart that must change nothing.
-//! - Short: `OPS_MAX` operations and a megabyte of payload, so that a fuzzer does many.
+//! - Short: `OPS_MAX` operations and 256 KiB of payload, so that a fuzzer does many.
 //!
 //! **Not here**: draws of clients (`workload`, `scenario`); the bytes make every choice.
 
@@ -18,7 +18,7 @@ mod work;
 
 pub use op::{Op, SCRIPT_BYTES_MAX, Setup, decode};
 
-use crate::engine_subject::EngineSubject;
+use crate::engine_subject::{EngineSubject, tiny};
 use crate::oracle::{Observation, judge, observe};
 use crate::scenario::{SETTLE, within};
 use crate::sim::{Fault, FaultPlan, Sim, SimEnv};
@@ -216,7 +216,7 @@ impl Play {
             return Ok(true);
         }
         self.processes += 1;
-        match self.sim.run(async |env| EngineSubject::start(env).await) {
+        match self.sim.run(async |env| start(env).await) {
             Ok(subject) => {
                 self.subject = Some(subject);
                 self.made = true;
@@ -265,9 +265,7 @@ impl Play {
         }
         if let Some(polls) = ending.cut_start {
             self.processes += 1;
-            let started = self
-                .sim
-                .run_for(polls, async |env| EngineSubject::start(env).await.err());
+            let started = self.sim.run_for(polls, async |env| start(env).await.err());
             if let Some(Some(StartError::Corrupt(place))) = started {
                 return Err(format!("refused to start: {place}"));
             }
@@ -339,10 +337,16 @@ impl Play {
 
     /// What the ended process left is what was written.
     fn verify(&mut self) -> Result<(), String> {
-        let verified = self.sim.run(EngineSubject::verify);
+        let verified = self
+            .sim
+            .run(async |env: SimEnv| EngineSubject::verify_with(&env, &tiny(env.logs())).await);
         self.end_process(false);
         verified.map_err(|damage| format!("verify: {damage}"))
     }
+}
+
+async fn start(env: SimEnv) -> Result<EngineSubject, StartError> {
+    EngineSubject::start_with(&env, &tiny(env.logs())).await
 }
 
 /// Everything that a healthy store shows of the feeds that were ever used.

@@ -327,8 +327,8 @@ fn op(bytes: &[u8; OP_BYTES]) -> Op {
             let ppm = RATES_PPM[usize::from(bits(a, 0, 2))];
             Op::Rate(RATES[usize::from(bits(who, 0, 4))], ppm)
         }
-        Kind::Room if bits(who, 0, 1) == 0 => Op::DiskRoom((u64::from(a) + 40) << 14),
-        Kind::Room => Op::BucketRoom(spread(a) << 6),
+        Kind::Room if bits(who, 0, 1) == 0 => Op::DiskRoom((u64::from(a) + 30) << 12),
+        Kind::Room => Op::BucketRoom(spread(a) << 4),
         Kind::Heal => Op::Heal,
         Kind::End => Op::End(Ending {
             closes: bits(who, 0, 2) == 0,
@@ -355,7 +355,7 @@ pub const PRODUCERS: usize = 2;
 fn action(kind: Kind, who: u8, a: u8, b: u8) -> Action {
     let producer = usize::from(bits(who, 2, 2)) % PRODUCERS;
     let records = 1 + u32::from(bits(a, 0, 3));
-    let filler = u32::from(b) * u32::from(b) / 8;
+    let filler = u32::from(b) * u32::from(b) / 32;
     match kind {
         Kind::Append => Action::Append {
             times: 1 + u32::from(bits(a, 3, 3)),
@@ -394,7 +394,7 @@ fn action(kind: Kind, who: u8, a: u8, b: u8) -> Action {
                 2 => From::Tail(u64::from(a)),
                 _ => From::Commit(u64::from(bits(a, 0, 2))),
             },
-            bytes: 1 + (usize::from(b) << 7),
+            bytes: 1 + (usize::from(b) << 5),
             most: (bits(who, 6, 1) == 1).then_some(u64::from(b)),
             wait_ms: u64::from(bits(who, 7, 1)) * 500,
         },
