@@ -45,6 +45,8 @@ for target in "${targets[@]}"; do
 done
 cargo build --release --target "$host" "${bins[@]}"
 
+# Buffers of the simulated disk would be handed back to the system and zeroed by it again and again: half of the time.
+export MALLOC_TRIM_THRESHOLD_=268435456 MALLOC_MMAP_THRESHOLD_=268435456
 findings=()
 for target in "${targets[@]}"; do
     corpus=$found/corpus/$target artifacts=$found/artifacts/$target
