@@ -150,6 +150,14 @@ impl Book {
         *raisers
     }
 
+    /// A discard is about to be sent: from now on records may be missing.
+    pub(super) fn discards(&mut self, feed: &str) {
+        self.raises(feed);
+        let sent = self.history.tick();
+        let discarding = &mut self.history.discarding;
+        discarding.entry(feed.to_owned()).or_insert(sent);
+    }
+
     /// A batch was acknowledged.
     pub(super) fn acked(&mut self, feed: &str, id: BatchId, range: Range) {
         self.history.acked(id, range);

@@ -119,14 +119,7 @@ impl Callers {
                 self.settled(feed, sealed);
             }
             Action::Discard => {
-                let mut book = self.book.borrow_mut();
-                book.raises(feed);
-                let sent = book.history.tick();
-                book.history
-                    .discarding
-                    .entry(feed.to_owned())
-                    .or_insert(sent);
-                drop(book);
+                self.book.borrow_mut().discards(feed);
                 let discarded = self.subject.discard(name).await;
                 self.settled(feed, discarded);
             }
