@@ -9,7 +9,7 @@
 use crate::scenario::Scenario;
 use crate::sim::SimEnv;
 use crate::subject::{
-    CommitView, Opened, Outcome, ProducerView, Range, Refusal, Seen, StartError, Subject,
+    CommitView, Opened, Outcome, Part, ProducerView, Range, Refusal, Seen, StartError, Subject,
 };
 use crate::workload::Mix;
 use sealog_engine::commit::{Commit, CommitKind};
@@ -46,6 +46,25 @@ pub fn config(logs: u16) -> EngineConfig {
     config.wal.full_wait = Duration::from_secs(5);
     config.pack_bytes = 64 << 10;
     config.inflight_bytes_max = 256 << 10;
+    config
+}
+
+/// As [`config`], smaller still: for runs of a few operations, of which there are many a second.
+#[must_use]
+pub fn tiny(logs: u16) -> EngineConfig {
+    let mut config = config(logs);
+    config.frame.record_bytes_max = 2 << 10;
+    config.frame.batch_bytes_max = 12 << 10;
+    config.frame.records_max = 16;
+    config.frame.headers_max = 16;
+    config.wal.flush_bytes = 4 << 10;
+    config.wal.segment_bytes = 64 << 10;
+    config.wal.disk_bytes_max = 512 << 10;
+    config.wal.lane_start_bytes = 16 << 10;
+    config.wal.checkpoint_bytes = 24 << 10;
+    config.wal.cache_bytes = 8 << 10;
+    config.pack_bytes = 16 << 10;
+    config.inflight_bytes_max = 64 << 10;
     config
 }
 
@@ -91,15 +110,59 @@ fn records(frames: &[u8], first: u64, next: u64, into: &mut Vec<Seen>) -> Result
     Ok(())
 }
 
-impl Subject for EngineSubject {
-    async fn start(env: SimEnv) -> Result<Self, StartError> {
-        match Handle::start_on(&env, &config(env.logs())).await {
+impl EngineSubject {
+    /// Starts with the limits of `config`.
+    ///
+    /// # Errors
+    /// Damage, or what failed.
+    ///
+    /// # Cancel safety
+    /// Dropped midway the process must end: what it spawned goes on.
+    pub async fn start_with(env: &SimEnv, config: &EngineConfig) -> Result<Self, StartError> {
+        match Handle::start_on(env, config).await {
             Ok(handle) => Ok(Self { handle }),
             Err(error @ (Error::Corrupt { .. } | Error::NewerFormat { .. })) => {
                 Err(StartError::Corrupt(error.to_string()))
             }
             Err(error) => Err(StartError::Failed(error.to_string())),
         }
+    }
+
+    /// Checks what a process with the limits of `config` left.
+    ///
+    /// # Errors
+    /// The damage, in words.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn verify_with(env: &SimEnv, config: &EngineConfig) -> Result<(), String> {
+        let verified = verify_in(env, config, &|_| ()).await;
+        verified.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// One answer to `request`.
+    ///
+    /// # Errors
+    /// The engine's own error, in words.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn read_part(&self, request: ReadRequest) -> Result<Part, String> {
+        let chunk = self.handle.read(request).await.map_err(|e| e.to_string())?;
+        let mut seen = Vec::new();
+        records(&chunk.frames, chunk.first, chunk.next, &mut seen)?;
+        Ok(Part {
+            records: seen,
+            first: chunk.first,
+            next: chunk.next,
+            tail: chunk.tail,
+        })
+    }
+}
+
+impl Subject for EngineSubject {
+    async fn start(env: SimEnv) -> Result<Self, StartError> {
+        Self::start_with(&env, &config(env.logs())).await
     }
 
     async fn create_feed(&self, feed: &str) -> Outcome<u64> {
@@ -115,8 +178,7 @@ impl Subject for EngineSubject {
     }
 
     async fn verify(env: SimEnv) -> Result<(), String> {
-        let verified = verify_in(&env, &config(env.logs()), &|_| ()).await;
-        verified.map(|_| ()).map_err(|error| error.to_string())
+        Self::verify_with(&env, &config(env.logs())).await
     }
 
     async fn append(&self, feed: &str, batch: Batch) -> Outcome<Range> {

@@ -14,6 +14,7 @@ pub mod engine_subject;
 pub mod history;
 pub mod oracle;
 pub mod scenario;
+pub mod script;
 pub mod sim;
 pub mod subject;
 pub mod tidy;

@@ -14,7 +14,7 @@
 //! **Not here**: asking; `observe` does that at quiescence.
 
 use crate::history::{BatchId, BatchInfo, History, identify, name_of};
-use crate::subject::{CommitView, ProducerView, Seen, Subject};
+use crate::subject::{CommitView, Part, ProducerView, Seen, Subject};
 use std::collections::BTreeMap;
 
 /// Everything a store shows of one feed.
@@ -123,6 +123,68 @@ pub fn judge_read(
     }
     judge_order(feed, &found)?;
     judge_observed(history, feed, records, gone)
+}
+
+/// Judges one answer to a reader, which may begin and end within a batch: ORACLE-1 to ORACLE-3 and
+/// ORACLE-6 over the sequences that it covers. What was acknowledged before tick `since` must be in it;
+/// `gone` says which sequences may be missing.
+///
+/// # Errors
+/// The breach, in words.
+pub fn judge_part(
+    history: &History,
+    feed: &str,
+    part: &Part,
+    since: u64,
+    gone: &dyn Fn(u64) -> bool,
+) -> Result<(), String> {
+    let mut there = BTreeMap::new();
+    let mut next = part.first;
+    for seen in &part.records {
+        let at = seen.sequence;
+        if !(next..part.next).contains(&at) {
+            return Err(format!("{feed}: {at} read where {next} or more is due"));
+        }
+        next = at + 1;
+        let what = identify(&seen.payload).filter(|_| seen.as_sent);
+        let (id, index) =
+            what.ok_or_else(|| format!("{feed}: record {at} holds other bytes than were sent"))?;
+        let info = history.batches.get(&id).filter(|info| info.feed == feed);
+        let info = info.ok_or_else(|| format!("{feed}: record {at} was never sent here"))?;
+        let moved = info
+            .acked
+            .is_some_and(|(range, _)| range.first + u64::from(index) != at);
+        if moved || (!info.possible && info.acked.is_none()) {
+            return Err(format!("{feed}: record {at} is {index} of {info:?}"));
+        }
+        there.insert(at, (id, index));
+    }
+    for (id, info) in history.batches.iter().filter(|(_, b)| b.feed == feed) {
+        let Some((range, _)) = info.acked.filter(|(_, when)| *when < since) else {
+            continue;
+        };
+        let tail = part.tail;
+        if tail <= range.last {
+            return Err(format!(
+                "{feed}: tail {tail}, batch {id} stands at {range:?}"
+            ));
+        }
+        let covered = range.first.max(part.first)..(range.last + 1).min(part.next);
+        if let Some(lost) = covered
+            .into_iter()
+            .find(|at| !there.contains_key(at) && !gone(*at))
+        {
+            return Err(format!("{feed}: {lost} of acknowledged batch {id} is lost"));
+        }
+    }
+    let observed = history.observed.get(feed).into_iter().flatten();
+    for (at, what) in observed.filter(|(at, _)| (part.first..part.next).contains(at)) {
+        let now = there.get(at);
+        if now != Some(what) && !(now.is_none() && gone(*at)) {
+            return Err(format!("{feed}: {what:?} was read at {at}, now {now:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// Judges one read of a store whose device changes what it was given: records may be missing, but

@@ -202,3 +202,63 @@ fn oracle_commit_breaches_are_told() {
     seen.commits.clear();
     told(&mut history, &seen, "1 commits were seen before, now 0");
 }
+
+/// Sequences 1 and 2 of [`good`]: the end of one batch and the next.
+fn good_part() -> (History, Part) {
+    let (history, seen) = good();
+    let part = Part {
+        records: seen.records[1..].to_vec(),
+        first: 1,
+        next: 3,
+        tail: 3,
+    };
+    (history, part)
+}
+
+#[track_caller]
+fn part_told(history: &History, part: &Part, words: &str) {
+    let breach = judge_part(history, "f", part, u64::MAX, &|_| false).expect_err(words);
+    assert!(breach.contains(words), "{breach}");
+}
+
+#[test]
+fn oracle_part_of_a_batch_passes() {
+    let (history, part) = good_part();
+    let judged = judge_part(&history, "f", &part, u64::MAX, &|_| false);
+    assert_eq!(judged, Ok(()));
+}
+
+#[test]
+fn oracle_part_without_an_acknowledged_record_is_told() {
+    let (history, mut part) = good_part();
+    part.records.remove(0);
+    part_told(&history, &part, "1 of acknowledged batch 0 is lost");
+    let judged = judge_part(&history, "f", &part, u64::MAX, &|at| at == 1);
+    assert_eq!(judged, Ok(()));
+    assert_eq!(judge_part(&history, "f", &part, 0, &|_| false), Ok(()));
+}
+
+#[test]
+fn oracle_part_with_a_record_elsewhere_is_told() {
+    let (history, mut part) = good_part();
+    part.records.swap(0, 1);
+    part_told(&history, &part, "2 or more is due");
+    let (history, mut part) = good_part();
+    part.records[1].payload = part.records[0].payload.clone();
+    part_told(&history, &part, "record 2 is 1 of");
+}
+
+#[test]
+fn oracle_part_with_a_tail_below_what_is_acknowledged_is_told() {
+    let (history, mut part) = good_part();
+    part.tail = 2;
+    part_told(&history, &part, "tail 2");
+}
+
+#[test]
+fn oracle_part_that_changed_is_told() {
+    let (mut history, part) = good_part();
+    let observed = history.observed.entry("f".to_owned()).or_default();
+    observed.insert(1, (5, 0));
+    part_told(&history, &part, "(5, 0) was read at 1");
+}

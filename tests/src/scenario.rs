@@ -533,10 +533,14 @@ impl Run {
 }
 
 /// How long publication may take once errors are healed.
-const SETTLE: Duration = Duration::from_secs(600);
+pub(crate) const SETTLE: Duration = Duration::from_secs(600);
 
 /// Whether `work` ends within `longest` of virtual time.
-async fn within(env: &SimEnv, longest: Duration, work: impl Future<Output = ()>) -> bool {
+pub(crate) async fn within(
+    env: &SimEnv,
+    longest: Duration,
+    work: impl Future<Output = ()>,
+) -> bool {
     let mut work = pin!(work);
     let mut late = pin!(env.sleep(longest));
     std::future::poll_fn(|cx| {

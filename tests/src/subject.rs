@@ -99,6 +99,19 @@ impl Seen {
     }
 }
 
+/// One answer to a reader: the records in `first..next`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Records, in order.
+    pub records: Vec<Seen>,
+    /// First sequence that was asked for.
+    pub first: u64,
+    /// Where to go on.
+    pub next: u64,
+    /// Sequence after the last record accepted.
+    pub tail: u64,
+}
+
 /// Where a producer stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProducerView {

@@ -403,7 +403,10 @@ impl<S: Subject> Session<S> {
 }
 
 /// Polls `call` to its end, or drops it after `polls`: then nothing is known.
-async fn give_up_after<T>(polls: u64, call: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+pub(crate) async fn give_up_after<T>(
+    polls: u64,
+    call: impl Future<Output = Outcome<T>>,
+) -> Outcome<T> {
     let mut call = pin!(call);
     let mut left = polls;
     std::future::poll_fn(move |cx| {

@@ -12,7 +12,8 @@
 use sealog_engine::bugs::activate;
 use sealog_tests::engine_subject::{EngineSubject, scenario};
 use sealog_tests::scenario::{End, Scenario, hunt};
-use sealog_tests::sim::{Fault, FaultPlan};
+use sealog_tests::script::{SCRIPT_BYTES_MAX, run};
+use sealog_tests::sim::{Fault, FaultPlan, Rng};
 use sealog_tests::workload::Mix;
 
 /// Seeds within which each must be found.
@@ -43,6 +44,16 @@ fn appends(end: End) -> Scenario {
 #[test]
 fn bug_ack_before_sync_is_caught() {
     must_catch("ack_before_sync", &appends(End::Crash));
+}
+
+#[test]
+fn bug_ack_before_sync_is_caught_by_a_script() {
+    activate("ack_before_sync");
+    let drawn = (0..SEEDS).map(|seed| Rng::derive(seed, "script").bytes(SCRIPT_BYTES_MAX));
+    let found = drawn.filter_map(|script| run(&script).err()).next();
+    activate("");
+    let breach = found.expect("a breach");
+    assert!(breach.contains("is lost"), "{breach}");
 }
 
 #[test]

@@ -346,9 +346,9 @@ impl<E: Env> Checkpoints<E> {
         let Ok(names) = self.env.disk().list(&self.dir).await else {
             return;
         };
-        if self.kept.len() < 2 {
+        let [older, _] = self.kept.as_slice() else {
             return;
-        }
+        };
         let mut needed = BTreeSet::from([RESERVE_FILE, PACK_RESERVE_FILE].map(str::to_owned));
         for root in &self.kept {
             needed.insert(root_name(root.number));
@@ -358,8 +358,19 @@ impl<E: Env> Checkpoints<E> {
                     .map(|c| chunk_name(c.chunk, c.generation)),
             );
         }
-        let unneeded = names.iter().rev().filter(|name| !needed.contains(*name));
-        for name in unneeded {
+        let unneeded = names.iter().filter(|name| !needed.contains(*name));
+        let (roots, others): (Vec<_>, Vec<_>) =
+            unneeded.partition(|name| root_number(name).is_some());
+        for name in &roots {
+            let _ = self.env.disk().remove(&self.dir.join(name)).await;
+        }
+        // A failed try's root is among the two newest if a power loss brings it back: not without
+        // its chunks. CKPT-6.
+        let newer = |name: &&String| root_number(name).is_some_and(|n| n > older.number);
+        if roots.iter().any(newer) && self.env.disk().sync_dir(&self.dir).await.is_err() {
+            return;
+        }
+        for name in others {
             let _ = self.env.disk().remove(&self.dir.join(name)).await;
         }
     }

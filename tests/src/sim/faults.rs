@@ -258,6 +258,12 @@ impl Faults {
         hit
     }
 
+    /// Arms `strike`, or disarms with `None`; operations count from here on.
+    pub fn strike(&mut self, strike: Option<Strike>) {
+        self.plan.strike = strike;
+        self.struck = 0;
+    }
+
     pub(super) fn count(&mut self, fault: Fault) {
         self.counts[fault as usize] += 1;
     }
@@ -305,6 +311,24 @@ mod tests {
         let mut faults = Faults::new(FaultPlan::none().with(Fault::SyncEio, 1_000_000));
         assert!(faults.fires(Fault::SyncEio, &mut rng));
         assert_eq!(faults.to_string(), "sync-eio=1");
+    }
+
+    #[test]
+    fn faults_strike_armed_anew_counts_from_there() {
+        let strike = Strike {
+            fault: Fault::SyncEio,
+            path: ".seg",
+            after: 1,
+            times: 1,
+        };
+        let mut faults = Faults::new(FaultPlan::none());
+        for _ in 0..2 {
+            faults.strike(Some(strike));
+            let hits = [(); 3].map(|()| faults.strikes(Fault::SyncEio, "1.seg"));
+            assert_eq!(hits, [false, true, false]);
+        }
+        faults.strike(None);
+        assert!(!faults.strikes(Fault::SyncEio, "1.seg"));
     }
 
     #[test]

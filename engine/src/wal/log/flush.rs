@@ -177,6 +177,7 @@ impl<E: Env> Wal<E> {
 
     /// Runs the completions that are due; ends with the log.
     pub(super) async fn answer(self) {
+        let _waiting = LetGo(self.clone());
         loop {
             self.answer_due();
             if self.poisoned().is_some() {
@@ -200,5 +201,21 @@ impl<E: Env> Wal<E> {
                 None => return,
             }
         }
+    }
+}
+
+/// Drops what waits for groups when the task that would answer ends. It refers to the log's service,
+/// which refers to the log: with the executor gone it would stay for ever, and its callers wait.
+struct LetGo<E: Env>(Wal<E>);
+
+impl<E: Env> Drop for LetGo<E> {
+    fn drop(&mut self) {
+        let Ok(mut state) = self.0.0.state.try_borrow_mut() else {
+            return;
+        };
+        let waiting = std::mem::take(&mut state.completions);
+        let due = std::mem::take(&mut state.due);
+        drop(state);
+        drop((waiting, due));
     }
 }
