@@ -242,7 +242,7 @@ fn oracle_part_without_an_acknowledged_record_is_told() {
 fn oracle_part_with_a_record_elsewhere_is_told() {
     let (history, mut part) = good_part();
     part.records.swap(0, 1);
-    part_told(&history, &part, "2 or more is due");
+    part_told(&history, &part, "3 or more is due");
     let (history, mut part) = good_part();
     part.records[1].payload = part.records[0].payload.clone();
     part_told(&history, &part, "record 2 is 1 of");
