@@ -267,7 +267,7 @@ impl<'a> RecordShape<'a> {
             version: record.version,
             tombstone: record.tombstone,
             headers: record.headers().map(HeaderShape::of).collect(),
-            fingerprint: print.map(|print| encode::hex(print)),
+            fingerprint: print.map(encode::hex),
             payload,
             payload_base64,
         }
