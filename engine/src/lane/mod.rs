@@ -206,7 +206,9 @@ fn is_short_of_space<E: Env>(service: &LogService<E>) -> bool {
     let space = service.wal.space();
     let segment_bytes = service.config.wal.segment_bytes;
     let held = (space.live_segments() as u64).saturating_sub(1) * segment_bytes;
-    held > service.config.wal.disk_bytes_max / 2 || space.shortage() != Shortage::Preparing
+    // A lane that is told not to start by itself starts when space runs short, not before.
+    let much = (service.config.wal.disk_bytes_max / 2).max(service.config.wal.lane_start_bytes);
+    held > much || space.shortage() != Shortage::Preparing
 }
 
 /// Takes checkpoints when enough log has gone by, and when one would free segments.
