@@ -29,42 +29,34 @@ pub struct EngineSubject {
 /// Limits that make a small run meet every boundary.
 #[must_use]
 pub fn config(logs: u16) -> EngineConfig {
+    scaled(logs, 4)
+}
+
+/// A quarter of [`config`]: for runs of a few operations, of which there are many a second.
+#[must_use]
+pub fn tiny(logs: u16) -> EngineConfig {
+    scaled(logs, 1)
+}
+
+fn scaled(logs: u16, scale: usize) -> EngineConfig {
+    let kib = |kib: usize| (kib * scale) << 10;
     let mut config = EngineConfig::new("/data");
     config.logs = logs;
     // Short beside a run. What a stale listing leaves out stays as an orphan.
     config.gc_grace = Duration::from_millis(20);
-    config.frame.record_bytes_max = 8 << 10;
-    config.frame.batch_bytes_max = 48 << 10;
-    config.frame.records_max = 64;
-    config.frame.headers_max = 64;
-    config.wal.flush_bytes = 16 << 10;
-    config.wal.segment_bytes = 256 << 10;
-    config.wal.disk_bytes_max = 2 << 20;
-    config.wal.lane_start_bytes = 64 << 10;
-    config.wal.checkpoint_bytes = 96 << 10;
-    config.wal.cache_bytes = 32 << 10;
+    config.frame.record_bytes_max = kib(2);
+    config.frame.batch_bytes_max = kib(12);
+    config.frame.records_max = 16 * scale;
+    config.frame.headers_max = 16 * scale;
+    config.wal.flush_bytes = kib(4);
+    config.wal.segment_bytes = kib(64) as u64;
+    config.wal.disk_bytes_max = kib(512) as u64;
+    config.wal.lane_start_bytes = kib(16) as u64;
+    config.wal.checkpoint_bytes = kib(24) as u64;
+    config.wal.cache_bytes = kib(8);
     config.wal.full_wait = Duration::from_secs(5);
-    config.pack_bytes = 64 << 10;
-    config.inflight_bytes_max = 256 << 10;
-    config
-}
-
-/// As [`config`], smaller still: for runs of a few operations, of which there are many a second.
-#[must_use]
-pub fn tiny(logs: u16) -> EngineConfig {
-    let mut config = config(logs);
-    config.frame.record_bytes_max = 2 << 10;
-    config.frame.batch_bytes_max = 12 << 10;
-    config.frame.records_max = 16;
-    config.frame.headers_max = 16;
-    config.wal.flush_bytes = 4 << 10;
-    config.wal.segment_bytes = 64 << 10;
-    config.wal.disk_bytes_max = 512 << 10;
-    config.wal.lane_start_bytes = 16 << 10;
-    config.wal.checkpoint_bytes = 24 << 10;
-    config.wal.cache_bytes = 8 << 10;
-    config.pack_bytes = 16 << 10;
-    config.inflight_bytes_max = 64 << 10;
+    config.pack_bytes = kib(16) as u64;
+    config.inflight_bytes_max = kib(64);
     config
 }
 

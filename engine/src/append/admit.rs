@@ -63,6 +63,7 @@ pub fn foresee_first(name: &str, options: FeedOptions, batch: &FrameView<'_>) ->
         keys: options.keys,
         last: None,
         producers: None,
+        open: true,
     };
     check_content(&ground, batch).map(drop)
 }
@@ -73,6 +74,8 @@ struct Ground<'a> {
     keys: bool,
     last: Option<u64>,
     producers: Option<&'a Producers>,
+    /// No stream is open: the batch would open one.
+    open: bool,
 }
 
 impl<'a> Ground<'a> {
@@ -82,6 +85,7 @@ impl<'a> Ground<'a> {
             keys: feed.options.keys,
             last: feed.last_sequence(),
             producers: feed.producers.as_deref(),
+            open: feed.open_stream().is_none(),
         }
     }
 }
@@ -89,20 +93,12 @@ impl<'a> Ground<'a> {
 fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
     check_token(feed, batch)?;
     let decision = check_content(&Ground::of(feed), batch)?;
-    let needs_stream = matches!(decision, Decision::Accept { .. });
-    let none_open = feed.open_stream().is_none();
-    if needs_stream && none_open && batch.fencing_token().is_some() {
+    if matches!(decision, Decision::Accept { open: true, .. }) && batch.fencing_token().is_some() {
         return Err(Error::NoOpenStream {
             feed: feed.name.to_string(),
         });
     }
-    Ok(match decision {
-        Decision::Accept { new_producer, .. } => Decision::Accept {
-            open: none_open,
-            new_producer,
-        },
-        other => other,
-    })
+    Ok(decision)
 }
 
 fn check_content(ground: &Ground<'_>, batch: &FrameView<'_>) -> Result<Decision, Error> {
@@ -147,8 +143,10 @@ fn check_content(ground: &Ground<'_>, batch: &FrameView<'_>) -> Result<Decision,
             feed: ground.name.to_owned(),
         });
     }
-    let open = false;
-    Ok(Decision::Accept { open, new_producer })
+    Ok(Decision::Accept {
+        open: ground.open,
+        new_producer,
+    })
 }
 
 fn check_token(feed: &Feed, batch: &FrameView<'_>) -> Result<(), Error> {

@@ -261,10 +261,11 @@ impl<E: Env> LogService<E> {
                 break done?;
             }
             let now = self.env.monotonic_ns();
-            trouble_since = self.lane.trouble().map(|_| trouble_since.unwrap_or(now));
+            let trouble = self.lane.trouble();
+            trouble_since = trouble.as_ref().map(|_| trouble_since.unwrap_or(now));
             let waited = trouble_since.map_or(0, |since| now - since);
             if u128::from(waited) >= self.config.wal.full_wait.as_nanos()
-                && let Some(trouble) = self.lane.trouble()
+                && let Some(trouble) = trouble
             {
                 return Err(Error::Bucket(format!(
                     "commit {number} is sealed and durable, but not published yet: {trouble}; it \
