@@ -169,7 +169,7 @@ pub enum Error {
     #[error("configuration: {0}")]
     Config(String),
     /// No room for more. Retry later: appends resume by themselves when space returns.
-    #[error("{STORAGE_FULL}{detail}")]
+    #[error("storage full: {detail}")]
     StorageFull {
         /// What ran out.
         detail: String,
@@ -221,8 +221,6 @@ pub enum Error {
     Unusable(String),
 }
 
-const STORAGE_FULL: &str = "storage full: ";
-
 fn show(sequence: Option<u64>) -> String {
     sequence.map_or_else(|| "empty".to_owned(), |s| s.to_string())
 }
@@ -245,19 +243,18 @@ impl Error {
         }
     }
 
-    /// No room, for a reason that may be another error's text.
-    pub(crate) fn full(detail: impl AsRef<str>) -> Self {
-        let detail = detail.as_ref();
-        let detail = detail.strip_prefix(STORAGE_FULL).unwrap_or(detail);
-        Self::StorageFull {
-            detail: detail.to_owned(),
+    /// What went wrong, to be told again within [`Error::StorageFull`]: said once that the storage is full.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::StorageFull { detail } => detail.clone(),
+            other => other.to_string(),
         }
     }
 
     pub(crate) fn io(op: &'static str, path: &std::path::Path, error: &std::io::Error) -> Self {
         let text = || format!("{op} {}: {error}", path.display());
         match error.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => return Self::full(text()),
+            Some(libc::ENOSPC | libc::EDQUOT) => return Self::StorageFull { detail: text() },
             // Of a write or a sync nobody knows what it did before.
             Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ENOTDIR | libc::ELOOP)
                 if matches!(op, "open" | "create" | "list" | "lock" | "read") =>
@@ -319,8 +316,12 @@ mod tests {
 
     #[test]
     fn full_of_another_full_error_says_so_once() {
-        let inner = Error::full("write a.seg: no space left on device");
-        let outer = Error::full(inner.to_string());
+        let inner = Error::StorageFull {
+            detail: "write a.seg: no space left on device".to_owned(),
+        };
+        let outer = Error::StorageFull {
+            detail: inner.reason(),
+        };
         assert_eq!(outer, inner);
         assert_eq!(
             outer.to_string(),

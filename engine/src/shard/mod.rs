@@ -162,7 +162,7 @@ impl<E: Env> LogService<E> {
             match room {
                 Room::Ready => return Ok(()),
                 Room::Wait => moved.await,
-                Room::Full(detail) => return Err(Error::full(detail)),
+                Room::Full(detail) => return Err(Error::StorageFull { detail }),
                 Room::Bound => {
                     let waited = Duration::from_nanos(self.env.monotonic_ns() - queued_ns);
                     let left = self.config.wal.full_wait.saturating_sub(waited);
@@ -182,9 +182,9 @@ impl<E: Env> LogService<E> {
             .lane
             .trouble()
             .map_or(String::new(), |t| format!(" ({t})"));
-        Error::full(format!(
-            "the log is at wal.disk_bytes_max = {bound} and not packed yet{cause}"
-        ))
+        Error::StorageFull {
+            detail: format!("the log is at wal.disk_bytes_max = {bound} and not packed yet{cause}"),
+        }
     }
 
     /// Runs `answer` once everything accepted so far is durable.

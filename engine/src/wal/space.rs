@@ -205,7 +205,7 @@ impl<E: Env> Space<E> {
     pub(crate) async fn run(self: Rc<Self>) {
         while let Some(number) = self.next_to_prepare().await {
             let done = self.prepare(number).await;
-            let failing = done.err().map(|error| error.to_string());
+            let failing = done.err().map(|error| error.reason());
             let pause = failing.is_some();
             self.state.borrow_mut().failing = failing;
             self.changed.notify();

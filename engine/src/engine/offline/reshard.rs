@@ -348,7 +348,7 @@ async fn wait_room<E: Env>(target: &Target<E>, bytes: usize) -> Result<()> {
                     detail: detail.to_owned(),
                 });
             }
-            Room::Full(detail) => return Err(Error::full(detail)),
+            Room::Full(detail) => return Err(Error::StorageFull { detail }),
         }
     }
 }
