@@ -7,8 +7,10 @@
 //! **Not here**: correctness (`tests/`), single functions (`benches/`).
 
 mod commit;
+mod compare;
 mod edge;
 mod feeds;
+mod generator;
 mod latency;
 mod load;
 mod plain;
@@ -17,6 +19,7 @@ mod process;
 mod report;
 mod stats;
 mod sustained;
+mod targets;
 mod wal;
 mod workdir;
 
@@ -53,6 +56,8 @@ enum Command {
     Commit(commit::Options),
     /// Many feeds in one directory: memory, restart, bandwidth against one feed's.
     Feeds(feeds::Options),
+    /// Sealog beside Redis, NATS and the plain disk, in alternation.
+    Compare(compare::Options),
     /// The edge profile through a full log and an unwritable bucket; see edge.sh.
     Edge(edge::Options),
 }
@@ -79,15 +84,22 @@ fn main() -> ExitCode {
         Command::Latency(options) => latency::run(&cli.dir, options),
         Command::Commit(options) => commit::run(&cli.dir, options),
         Command::Feeds(options) => feeds::run(&cli.dir, options),
+        Command::Compare(options) => compare::run(&cli.dir, options),
         Command::Edge(options) => edge::run(options),
     };
-    match outcome {
-        Ok(report) if cli.json => println!("{}", report.to_json()),
-        Ok(report) => print!("{report}"),
+    let report = match outcome {
+        Ok(report) => report,
         Err(error) => {
             eprintln!("sealog-bench: {error}");
             return ExitCode::FAILURE;
         }
+    };
+    match cli.json {
+        true => println!("{}", report.to_json()),
+        false => print!("{report}"),
     }
-    ExitCode::SUCCESS
+    match &cli.command {
+        Command::Compare(_) if report.fails() => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
 }
