@@ -14,11 +14,13 @@ mod generator;
 mod latency;
 mod load;
 mod plain;
+mod plot;
 mod prng;
 mod process;
 mod report;
 mod stats;
 mod sustained;
+mod sweep;
 mod targets;
 mod wal;
 mod workdir;
@@ -56,6 +58,8 @@ enum Command {
     Commit(commit::Options),
     /// Many feeds in one directory: memory, restart, bandwidth against one feed's.
     Feeds(feeds::Options),
+    /// A load of any shape, closed or open loop, on any target.
+    Load(sweep::Options),
     /// Sealog beside Redis, NATS and the plain disk, in alternation.
     Compare(compare::Options),
     /// The edge profile through a full log and an unwritable bucket; see edge.sh.
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Latency(options) => latency::run(&cli.dir, options),
         Command::Commit(options) => commit::run(&cli.dir, options),
         Command::Feeds(options) => feeds::run(&cli.dir, options),
+        Command::Load(options) => sweep::run(&cli.dir, options),
         Command::Compare(options) => compare::run(&cli.dir, options),
         Command::Edge(options) => edge::run(options),
     };

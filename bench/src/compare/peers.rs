@@ -38,21 +38,24 @@ pub enum Peer {
     RedisAlways,
     /// Redis Streams, `appendfsync everysec`.
     RedisEverysec,
-    /// NATS JetStream, `sync_interval: always`.
+    /// NATS JetStream, `sync_interval: always`, one stream for all clients.
     NatsAlways,
-    /// NATS JetStream as it comes.
+    /// The same with a stream for each client: it syncs them side by side.
+    NatsAlwaysEach,
+    /// NATS JetStream as it comes, a stream for each client.
     NatsDefault,
     /// A server that runs already.
     Url(TargetUrl),
 }
 
 /// Those with a name.
-const NAMED: [(&str, Peer); 6] = [
+const NAMED: [(&str, Peer); 7] = [
     ("plain", Peer::Plain),
     ("plain-group", Peer::PlainGroup),
     ("redis-always", Peer::RedisAlways),
     ("redis-everysec", Peer::RedisEverysec),
     ("nats-always", Peer::NatsAlways),
+    ("nats-always-each", Peer::NatsAlwaysEach),
     ("nats-default", Peer::NatsDefault),
 ];
 
@@ -101,7 +104,7 @@ impl Peer {
     fn program(&self) -> Option<&'static str> {
         match self {
             Self::RedisAlways | Self::RedisEverysec => Some("redis-server"),
-            Self::NatsAlways | Self::NatsDefault => Some("nats-server"),
+            Self::NatsAlways | Self::NatsAlwaysEach | Self::NatsDefault => Some("nats-server"),
             Self::Plain | Self::PlainGroup | Self::Url(_) => None,
         }
     }
@@ -125,20 +128,21 @@ impl Peer {
         text.lines().next().map(str::to_owned)
     }
 
-    /// Starts it in `dir`, or reaches it. `streams` is over how many streams the clients are spread.
+    /// Starts it in `dir`, or reaches it, for so many clients.
     ///
     /// # Errors
     /// It can't be started, or doesn't answer in time; what it said is in the error.
-    pub fn start(&self, dir: &Path, streams: usize) -> Result<Started> {
+    pub fn start(&self, dir: &Path, clients: usize) -> Result<Started> {
         match self {
             Self::RedisAlways | Self::RedisEverysec => self.start_redis(dir),
-            Self::NatsAlways | Self::NatsDefault => self.start_nats(dir, streams),
+            Self::NatsAlways => self.start_nats(dir, 1),
+            Self::NatsAlwaysEach | Self::NatsDefault => self.start_nats(dir, clients),
             Self::Url(TargetUrl::Redis(address)) => Ok(Started {
                 target: Box::new(redis(*address, None)),
                 process: None,
             }),
             Self::Url(TargetUrl::Nats(address)) => Ok(Started {
-                target: Box::new(nats(*address, None, streams)),
+                target: Box::new(nats(*address, None, clients)),
                 process: None,
             }),
             _ => Err(format!("{} is not a server", self.name()).into()),
@@ -169,8 +173,8 @@ impl Peer {
 
     fn start_nats(&self, dir: &Path, streams: usize) -> Result<Started> {
         let sync = match self {
-            Self::NatsAlways => "  sync_interval: always\n",
-            _ => "",
+            Self::NatsDefault => "",
+            _ => "  sync_interval: always\n",
         };
         let address = free_address()?;
         std::fs::create_dir_all(dir)?;

@@ -23,7 +23,7 @@ use crate::workdir::{Workdir, idle_lane, prewrite};
 use sealog_engine::EngineConfig;
 
 /// Seed of all payloads.
-const SEED: u64 = 0x5ea1;
+pub const SEED: u64 = 0x5ea1;
 /// Log that is written before, and then recycled, where the lane works.
 const PREWRITE_BYTES: u64 = 700 << 20;
 /// Files that the plain yardsticks overwrite.

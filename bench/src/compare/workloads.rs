@@ -162,7 +162,10 @@ pub static WORKLOADS: [Workload; 10] = [
         name: "1k-16x1",
         title: "1 KiB records, 16 clients with one in flight",
         shape: Shape::Records(LoadSpec::of(16, 1, 1024)),
-        checks: &[check(Peer::NatsAlways, Metric::Records, 10.0, 10.0)],
+        checks: &[
+            check(Peer::NatsAlways, Metric::Records, 10.0, 10.0),
+            goal(Peer::NatsAlwaysEach, Metric::Records, 10.0),
+        ],
     },
     Workload {
         name: "wal-100x1k",
