@@ -6,6 +6,7 @@
 //!
 //! **Not here**: correctness (`tests/`), single functions (`benches/`).
 
+mod child;
 mod commit;
 mod compare;
 mod edge;

@@ -12,13 +12,12 @@ use sealog_engine::EngineConfig;
 use serde_json::json;
 
 use crate::Result;
+use crate::compare::own;
+use crate::compare::peers::reach;
 use crate::generator::{LoadSpec, Outcome, Pace, PayloadPool, Plan, Target, drive};
 use crate::plot::{Point, plot};
 use crate::report::{Report, Table, progress};
 use crate::targets::TargetUrl;
-use crate::targets::in_process::InProcess;
-use crate::targets::nats::NatsTarget;
-use crate::targets::resp::RedisTarget;
 use crate::workdir::{Workdir, idle_lane, prewrite};
 
 /// Log that is written before and recycled.
@@ -31,8 +30,9 @@ const OPEN_WINDOW_MIN: usize = 1024;
 /// Options of `load`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where the load goes: in-process, redis://HOST:PORT, nats://HOST:PORT (emptied first).
-    #[arg(long, default_value = "in-process")]
+    /// Where the load goes: native (a server started here), in-process, or sealog://, redis://,
+    /// nats://HOST:PORT, which is emptied first.
+    #[arg(long, default_value = "native")]
     pub target: TargetUrl,
     /// CLIENTSxWINDOWxBYTES, or CLIENTSxWINDOWxRECORDSxBYTES for batches of several records.
     #[arg(long, default_value = "16x16x1k")]
@@ -93,21 +93,13 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
 }
 
 fn target(workdir: &Workdir, url: &TargetUrl) -> Result<Box<dyn Target>> {
-    Ok(match url {
-        TargetUrl::InProcess => {
+    match url {
+        TargetUrl::InProcess | TargetUrl::Native => {
             prewrite(&idle_lane(workdir, 1 << 30), PREWRITE_BYTES)?;
-            Box::new(InProcess::open(EngineConfig::new(workdir.data()))?)
+            own::open(workdir, url, EngineConfig::new(workdir.data()))
         }
-        TargetUrl::Redis(address) => Box::new(RedisTarget {
-            address: *address,
-            pid: None,
-        }),
-        TargetUrl::Nats(address) => Box::new(NatsTarget {
-            address: *address,
-            pid: None,
-            streams: 1,
-        }),
-    })
+        url => reach(url, 1),
+    }
 }
 
 /// Runs so far.

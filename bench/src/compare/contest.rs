@@ -11,7 +11,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::flushes::{Device, Verdict};
-use super::peers::Started;
 use super::workloads::Metric;
 use crate::Result;
 use crate::generator::{PayloadPool, Plan, Target, drive};
@@ -29,8 +28,6 @@ pub type Fresh<'a> = Box<dyn Fn() -> Result<Box<dyn Target>> + 'a>;
 pub enum Runner<'a> {
     /// A load on a target that stays.
     Load(Box<dyn Target>),
-    /// A load on a peer that stays.
-    Peer(Started),
     /// A load on a target that is made for each run.
     Fresh(Fresh<'a>),
     /// Blocks written and synced by one thread.
@@ -137,7 +134,6 @@ impl Contestant<'_> {
         let plan = &self.plan;
         match &mut self.runner {
             Runner::Load(target) => load(target.as_ref(), plan, pool, device),
-            Runner::Peer(peer) => load(peer.target.as_ref(), plan, pool, device),
             Runner::Fresh(make) => load(make()?.as_ref(), plan, pool, device),
             Runner::Blocks(file) => blocks(file, plan, device),
         }

@@ -10,7 +10,8 @@
 
 mod contest;
 mod flushes;
-mod peers;
+pub mod own;
+pub mod peers;
 mod shards;
 mod sides;
 mod verdicts;
@@ -33,8 +34,8 @@ use workloads::{Shape, Workload};
 /// Options of `compare`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// What is compared with the peers: in-process, or a server by URL.
-    #[arg(long, default_value = "in-process")]
+    /// What is compared with the peers: native (a server started here), in-process, or a URL.
+    #[arg(long, default_value = "native")]
     pub target: TargetUrl,
     /// Fail unless this peer is here (redis-always, nats-always, a URL); repeat for several.
     #[arg(long = "require", value_name = "PEER")]

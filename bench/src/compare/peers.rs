@@ -6,24 +6,17 @@
 //!
 //! **Not here**: what is measured (`workloads`), whether answers are believable (`flushes`).
 
-use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use crate::Result;
+use crate::child::{Served, Server, find_program, free_address};
 use crate::generator::Target;
 use crate::targets::TargetUrl;
+use crate::targets::native::NativeTarget;
 use crate::targets::nats::NatsTarget;
 use crate::targets::resp::RedisTarget;
 
-/// Longest wait for a peer to answer, and to end.
-const START_MAX: Duration = Duration::from_secs(15);
-const END_MAX: Duration = Duration::from_secs(15);
-/// Time between looks.
-const LOOK: Duration = Duration::from_millis(20);
 /// The folder that bench/peers.sh fills.
 pub const PEERS_VARIABLE: &str = "SEALOG_PEERS";
 
@@ -112,7 +105,7 @@ impl Peer {
     /// Why it can't be had here, if so.
     pub fn absent(&self) -> Option<String> {
         let program = self.program()?;
-        match find_program(program) {
+        match find_peer(program) {
             Some(_) => None,
             None => Some(format!(
                 "{program} is neither in ${PEERS_VARIABLE}/bin nor on PATH (bench/peers.sh installs it)"
@@ -122,7 +115,7 @@ impl Peer {
 
     /// What its program calls itself.
     pub fn version(&self) -> Option<String> {
-        let program = find_program(self.program()?)?;
+        let program = find_peer(self.program()?)?;
         let output = Command::new(program).arg("--version").output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.lines().next().map(str::to_owned)
@@ -132,24 +125,17 @@ impl Peer {
     ///
     /// # Errors
     /// It can't be started, or doesn't answer in time; what it said is in the error.
-    pub fn start(&self, dir: &Path, clients: usize) -> Result<Started> {
+    pub fn start(&self, dir: &Path, clients: usize) -> Result<Box<dyn Target>> {
         match self {
             Self::RedisAlways | Self::RedisEverysec => self.start_redis(dir),
             Self::NatsAlways => self.start_nats(dir, 1),
             Self::NatsAlwaysEach | Self::NatsDefault => self.start_nats(dir, clients),
-            Self::Url(TargetUrl::Redis(address)) => Ok(Started {
-                target: Box::new(redis(*address, None)),
-                process: None,
-            }),
-            Self::Url(TargetUrl::Nats(address)) => Ok(Started {
-                target: Box::new(nats(*address, None, clients)),
-                process: None,
-            }),
+            Self::Url(url) => reach(url, clients),
             _ => Err(format!("{} is not a server", self.name()).into()),
         }
     }
 
-    fn start_redis(&self, dir: &Path) -> Result<Started> {
+    fn start_redis(&self, dir: &Path) -> Result<Box<dyn Target>> {
         let fsync = match self {
             Self::RedisAlways => "always",
             _ => "everysec",
@@ -162,16 +148,14 @@ impl Peer {
             .args(["--appendonly", "yes", "--appendfsync", fsync])
             .args(["--auto-aof-rewrite-percentage", "0", "--dir"])
             .arg(dir);
-        let process = Process::start(command, dir)?;
-        let target = redis(address, Some(process.pid()));
-        process.wait_for(&|| target.is_up())?;
-        Ok(Started {
-            target: Box::new(target),
-            process: Some(process),
-        })
+        let mut server = Server::start(command, dir)?;
+        let pid = Some(server.pid());
+        let target = RedisTarget { address, pid };
+        server.wait_for(&|| target.is_up())?;
+        Ok(Box::new(Served::new(target, server)))
     }
 
-    fn start_nats(&self, dir: &Path, streams: usize) -> Result<Started> {
+    fn start_nats(&self, dir: &Path, streams: usize) -> Result<Box<dyn Target>> {
         let sync = match self {
             Self::NatsDefault => "",
             _ => "  sync_interval: always\n",
@@ -186,134 +170,47 @@ impl Peer {
         std::fs::write(&settings, text)?;
         let mut command = self.command()?;
         command.arg("-c").arg(&settings);
-        let process = Process::start(command, dir)?;
-        let target = nats(address, Some(process.pid()), streams);
-        process.wait_for(&|| target.is_up())?;
-        Ok(Started {
-            target: Box::new(target),
-            process: Some(process),
-        })
+        let mut server = Server::start(command, dir)?;
+        let target = NatsTarget {
+            address,
+            pid: Some(server.pid()),
+            streams,
+        };
+        server.wait_for(&|| target.is_up())?;
+        Ok(Box::new(Served::new(target, server)))
     }
 
     fn command(&self) -> Result<Command> {
-        let program = self.program().and_then(find_program);
+        let program = self.program().and_then(find_peer);
         let absent = || self.absent().unwrap_or_default();
         Ok(Command::new(program.ok_or_else(absent)?))
     }
 }
 
-fn redis(address: SocketAddr, pid: Option<u32>) -> RedisTarget {
-    RedisTarget { address, pid }
-}
-
-fn nats(address: SocketAddr, pid: Option<u32>, streams: usize) -> NatsTarget {
-    NatsTarget {
-        address,
-        pid,
-        streams,
-    }
-}
-
-/// A peer that answers; ended when dropped, if it was started here.
-pub struct Started {
-    /// What the generator appends to.
-    pub target: Box<dyn Target>,
-    #[expect(dead_code, reason = "held for its end")]
-    process: Option<Process>,
-}
-
-/// A process of ours.
-struct Process {
-    child: Child,
-    dir: PathBuf,
-}
-
-impl Process {
-    fn start(mut command: Command, dir: &Path) -> Result<Self> {
-        std::fs::create_dir_all(dir)?;
-        let log = File::create(dir.join("log"))?;
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log);
-        end_with_this_process(&mut command);
-        let child = command
-            .spawn()
-            .map_err(|error| format!("starting {command:?}: {error}"))?;
-        let dir = dir.to_owned();
-        Ok(Self { child, dir })
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn wait_for(&self, is_up: &dyn Fn() -> bool) -> Result<()> {
-        let start = Instant::now();
-        while start.elapsed() < START_MAX {
-            if is_up() {
-                return Ok(());
-            }
-            std::thread::sleep(LOOK);
+/// A server that runs already.
+///
+/// # Errors
+/// The URL names none.
+pub fn reach(url: &TargetUrl, clients: usize) -> Result<Box<dyn Target>> {
+    let (url, pid) = (url.clone(), None);
+    Ok(match url {
+        TargetUrl::Sealog(address) => Box::new(NativeTarget { address, pid }),
+        TargetUrl::Redis(address) => Box::new(RedisTarget { address, pid }),
+        TargetUrl::Nats(address) => Box::new(NatsTarget {
+            address,
+            pid,
+            streams: clients,
+        }),
+        TargetUrl::Native | TargetUrl::InProcess => {
+            return Err(format!("{url} is not a server that runs already").into());
         }
-        let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-        let from = log.len().saturating_sub(2000);
-        let tail = log.get(from..).unwrap_or(&log);
-        Err(format!("a peer did not answer in {START_MAX:?}; it said: {tail}").into())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let pid = self.child.id().cast_signed();
-        // SAFETY: a plain call; the process isn't waited for yet, so the number is still its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-        let start = Instant::now();
-        while start.elapsed() < END_MAX {
-            if let Ok(Some(_)) = self.child.try_wait() {
-                return;
-            }
-            std::thread::sleep(LOOK);
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Has the kernel end the child when the thread that starts it ends: the main thread, so the process.
-fn end_with_this_process(command: &mut Command) {
-    let parent = std::process::id();
-    let arm = move || {
-        // SAFETY: plain calls that are allowed between fork and exec.
-        unsafe {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // It may have ended before that.
-            if libc::getppid().cast_unsigned() != parent {
-                libc::_exit(1);
-            }
-        }
-        Ok(())
-    };
-    // SAFETY: `arm` makes system calls only; it allocates nothing and takes no lock.
-    unsafe { command.pre_exec(arm) };
-}
-
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?)
+    })
 }
 
 /// `$SEALOG_PEERS/bin`, `./bench-peers/bin`, then PATH.
-fn find_program(name: &str) -> Option<PathBuf> {
+fn find_peer(name: &str) -> Option<PathBuf> {
     let own = std::env::var_os(PEERS_VARIABLE).unwrap_or_else(|| "bench-peers".into());
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::iter::once(PathBuf::from(own).join("bin"));
-    places
-        .chain(std::env::split_paths(&path))
-        .map(|place| place.join(name))
-        .find(|path| path.is_file())
+    find_program(name, &[PathBuf::from(own).join("bin")])
 }
 
 #[cfg(test)]
@@ -339,22 +236,5 @@ mod tests {
         assert_eq!(Peer::RedisEverysec.claims_durability(), Some(false));
         assert_eq!(Peer::NatsDefault.claims_durability(), Some(false));
         assert_eq!(Peer::RedisAlways.claims_durability(), Some(true));
-    }
-
-    #[test]
-    fn process_is_ended_when_dropped_and_its_words_are_kept() {
-        let dir = std::env::temp_dir().join(format!("sealog-bench-peer-{}", std::process::id()));
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo hello; exec sleep 1000"]);
-        let process = Process::start(command, &dir).expect("sh");
-        let pid = process.pid();
-        let log = dir.join("log");
-        let said = || std::fs::read_to_string(&log).is_ok_and(|text| text == "hello\n");
-        process.wait_for(&said).expect("its words");
-        let alive = || Path::new(&format!("/proc/{pid}")).exists();
-        assert!(alive());
-        drop(process);
-        assert!(!alive());
-        std::fs::remove_dir_all(&dir).expect("its folder");
     }
 }

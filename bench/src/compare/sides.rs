@@ -8,24 +8,20 @@
 
 use std::time::Duration;
 
-use super::Options;
 use super::contest::{Contestant, Runner};
-use super::peers::{Peer, Started};
+use super::peers::Peer;
 use super::workloads::{Shape, Workload};
+use super::{Options, own};
 use crate::Result;
-use crate::generator::{LoadSpec, Pace, PayloadPool, Plan, Target, drive};
+use crate::generator::{LoadSpec, Pace, PayloadPool, Plan, drive};
 use crate::plain::PlainFile;
 use crate::report::Report;
 use crate::targets::TargetUrl;
-use crate::targets::in_process::InProcess;
 use crate::targets::plain_group::PlainGroup;
-use crate::workdir::{Workdir, idle_lane, prewrite};
-use sealog_engine::EngineConfig;
+use crate::workdir::Workdir;
 
 /// Seed of all payloads.
 pub const SEED: u64 = 0x5ea1;
-/// Log that is written before, and then recycled, where the lane works.
-const PREWRITE_BYTES: u64 = 700 << 20;
 /// Files that the plain yardsticks overwrite.
 const PLAIN_BYTES: u64 = 1 << 30;
 /// Longest measured run of the `wal` workloads: the log takes all of them together.
@@ -83,13 +79,13 @@ impl<'a> Bench<'a> {
         }
         let mut contestants = Vec::new();
         if !peers.is_empty() {
-            let target = self.target(&workload.shape)?;
+            let target = own::runner(self, &workload.shape)?;
             let plan = self.plan(&workload.shape, &target, &pool)?;
             contestants.push(Contestant {
                 name: self.options.target.to_string(),
                 claims: match self.options.target {
-                    TargetUrl::InProcess => Some(true),
-                    _ => None,
+                    TargetUrl::Redis(_) | TargetUrl::Nats(_) => None,
+                    _ => Some(true),
                 },
                 plan,
                 runner: target,
@@ -113,33 +109,6 @@ impl<'a> Bench<'a> {
     /// The file system's.
     pub fn clear(&self) -> Result<()> {
         self.workdir.empty()
-    }
-
-    fn target(&'a self, shape: &Shape) -> Result<Runner<'a>> {
-        let url = &self.options.target;
-        if *url != TargetUrl::InProcess {
-            let Started { target, .. } = Peer::Url(url.clone()).start(&self.workdir.data(), 1)?;
-            return Ok(Runner::Load(target));
-        }
-        Ok(match shape {
-            Shape::Sustained(_) => Runner::Fresh(Box::new(|| {
-                self.workdir.clear()?;
-                let config = EngineConfig::new(self.workdir.data());
-                let target: Box<dyn Target> = Box::new(InProcess::open(config)?);
-                Ok(target)
-            })),
-            Shape::Blocks(_) => {
-                let bytes = self.options.log_mib << 20;
-                let config = idle_lane(self.workdir, bytes);
-                prewrite(&config, bytes / 10 * 9)?;
-                Runner::Load(Box::new(InProcess::open(config)?))
-            }
-            Shape::Records(_) | Shape::OpenHalf(_) | Shape::Shards => {
-                prewrite(&idle_lane(self.workdir, 1 << 30), PREWRITE_BYTES)?;
-                let config = EngineConfig::new(self.workdir.data());
-                Runner::Load(Box::new(InProcess::open(config)?))
-            }
-        })
     }
 
     fn plan(&self, shape: &Shape, target: &Runner<'_>, pool: &PayloadPool) -> Result<Plan> {
@@ -189,7 +158,7 @@ impl<'a> Bench<'a> {
                 if let Some(version) = server.version() {
                     eprintln!("sealog-bench: {} is {version}", server.name());
                 }
-                Runner::Peer(server.start(&dir, spec.clients)?)
+                Runner::Load(server.start(&dir, spec.clients)?)
             }
         })
     }

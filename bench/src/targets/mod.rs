@@ -6,6 +6,7 @@
 //! **Not here**: starting servers (`compare::peers`).
 
 pub mod in_process;
+pub mod native;
 pub mod nats;
 pub mod plain_group;
 pub mod resp;
@@ -18,8 +19,12 @@ use std::str::FromStr;
 /// Where a load goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetUrl {
+    /// A server of our own, started for the benchmark.
+    Native,
     /// An engine in this process.
     InProcess,
+    /// A Sealog server that runs already.
+    Sealog(SocketAddr),
     /// A server that speaks Redis' protocol.
     Redis(SocketAddr),
     /// A server that speaks NATS' protocol, with JetStream.
@@ -29,7 +34,9 @@ pub enum TargetUrl {
 impl fmt::Display for TargetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Native => write!(f, "native"),
             Self::InProcess => write!(f, "in-process"),
+            Self::Sealog(address) => write!(f, "sealog://{address}"),
             Self::Redis(address) => write!(f, "redis://{address}"),
             Self::Nats(address) => write!(f, "nats://{address}"),
         }
@@ -40,10 +47,12 @@ impl FromStr for TargetUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "in-process" {
-            return Ok(Self::InProcess);
+        match text {
+            "native" => return Ok(Self::Native),
+            "in-process" => return Ok(Self::InProcess),
+            _ => {}
         }
-        let wanted = "in-process, redis://HOST:PORT or nats://HOST:PORT";
+        let wanted = "native, in-process, sealog://, redis:// or nats://HOST:PORT";
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| format!("target {text:?} is not one of {wanted}"))?;
@@ -55,6 +64,7 @@ impl FromStr for TargetUrl {
             .next()
             .ok_or_else(|| format!("address {address:?} has no numeric form"))?;
         match scheme {
+            "sealog" => Ok(Self::Sealog(address)),
             "redis" => Ok(Self::Redis(address)),
             "nats" => Ok(Self::Nats(address)),
             _ => Err(format!("target {text:?} is not one of {wanted}")),
@@ -69,7 +79,9 @@ mod tests {
     #[test]
     fn target_urls_are_read_and_printed() {
         for text in [
+            "native",
             "in-process",
+            "sealog://127.0.0.1:4436",
             "redis://127.0.0.1:6379",
             "nats://127.0.0.1:4222",
         ] {

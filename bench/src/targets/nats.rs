@@ -71,9 +71,16 @@ impl Target for NatsTarget {
         for client in clients {
             let inbox = format!("_INBOX.bench.{client}");
             let stream = stream_name(client % self.streams.max(1));
-            dialled.push((hello(self.address, &inbox)?, Nats { stream, inbox }));
+            let keyed = plan.spec.keyed;
+            let socket = hello(self.address, &inbox)?;
+            let nats = Nats {
+                stream,
+                inbox,
+                keyed,
+            };
+            dialled.push((socket, nats));
         }
-        Ok(Box::new(WireShare::new(pool, plan.spec.keyed, dialled)?))
+        Ok(Box::new(WireShare::new(pool, dialled)?))
     }
 
     fn server_cpu(&self) -> Option<Duration> {
@@ -89,20 +96,28 @@ fn stream_name(n: usize) -> String {
 struct Nats {
     stream: String,
     inbox: String,
+    keyed: bool,
 }
 
-impl Wire for Nats {
-    fn append(&mut self, key: Option<&[u8]>, payload: &[u8], out: &mut Vec<u8>) {
+impl Nats {
+    fn put(&self, key: &[u8], payload: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(b"PUB ");
         out.extend_from_slice(self.stream.as_bytes());
         out.push(b'.');
-        out.extend_from_slice(key.unwrap_or(b"r"));
+        out.extend_from_slice(if self.keyed { key } else { b"r" });
         out.push(b' ');
         out.extend_from_slice(self.inbox.as_bytes());
         // Writing into a vector does not fail.
         let _ = write!(out, " {}\r\n", payload.len());
         out.extend_from_slice(payload);
         out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Wire for Nats {
+    fn append(&mut self, pool: &PayloadPool, n: u64, out: &mut Vec<u8>) -> Result<()> {
+        self.put(pool.key(n), pool.payload(n), out);
+        Ok(())
     }
 
     fn answers(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<Answers> {
@@ -254,9 +269,12 @@ impl Admin {
 mod tests {
     use super::*;
 
-    fn nats() -> Nats {
-        let (stream, inbox) = ("BENCH0".to_owned(), "_INBOX.bench.0".to_owned());
-        Nats { stream, inbox }
+    fn nats(keyed: bool) -> Nats {
+        Nats {
+            stream: "BENCH0".to_owned(),
+            inbox: "_INBOX.bench.0".to_owned(),
+            keyed,
+        }
     }
 
     fn ack() -> Vec<u8> {
@@ -276,7 +294,7 @@ mod tests {
         let whole = bytes.len();
         bytes.extend_from_slice(&ack()[..30]);
         let mut out = Vec::new();
-        let answers = nats().answers(&bytes, &mut out).expect("acks");
+        let answers = nats(false).answers(&bytes, &mut out).expect("acks");
         assert_eq!(
             answers,
             Answers {
@@ -318,7 +336,10 @@ mod tests {
             (b"HMSG i 1 9 3\r\nabc\r\n", "nats sent"),
             (b"$5\r\n", "nats sent"),
         ] {
-            let error = nats().answers(bytes, &mut out).expect_err(says).to_string();
+            let error = nats(false)
+                .answers(bytes, &mut out)
+                .expect_err(says)
+                .to_string();
             assert!(error.contains(says), "{error}");
         }
     }
@@ -326,8 +347,8 @@ mod tests {
     #[test]
     fn append_is_written_as_nats_reads_it() {
         let mut out = Vec::new();
-        nats().append(None, b"pay", &mut out);
-        nats().append(Some(b"k1"), b"", &mut out);
+        nats(false).put(b"k1", b"pay", &mut out);
+        nats(true).put(b"k1", b"", &mut out);
         let text = "PUB BENCH0.r _INBOX.bench.0 3\r\npay\r\nPUB BENCH0.k1 _INBOX.bench.0 0\r\n\r\n";
         assert_eq!(String::from_utf8_lossy(&out), text);
     }

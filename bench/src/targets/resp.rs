@@ -50,9 +50,10 @@ impl Target for RedisTarget {
         }
         let mut dialled = Vec::new();
         for client in clients {
-            dialled.push((dial(self.address)?, Redis::new(client)));
+            let redis = Redis::new(client, plan.spec.keyed);
+            dialled.push((dial(self.address)?, redis));
         }
-        Ok(Box::new(WireShare::new(pool, plan.spec.keyed, dialled)?))
+        Ok(Box::new(WireShare::new(pool, dialled)?))
     }
 
     fn server_cpu(&self) -> Option<Duration> {
@@ -62,39 +63,35 @@ impl Target for RedisTarget {
 
 /// One client's side.
 struct Redis {
-    plain: Vec<u8>,
-    keyed: Vec<u8>,
+    head: Vec<u8>,
+    keyed: bool,
 }
 
 impl Redis {
-    fn new(client: usize) -> Self {
-        let stream = format!("bench:{client}");
-        let head = |parts: usize| {
-            let mut bytes = format!("*{parts}\r\n").into_bytes();
-            put_bulk(b"XADD", &mut bytes);
-            put_bulk(stream.as_bytes(), &mut bytes);
-            put_bulk(b"*", &mut bytes);
-            bytes
-        };
-        Self {
-            plain: head(5),
-            keyed: head(7),
+    fn new(client: usize, keyed: bool) -> Self {
+        let parts = if keyed { 7 } else { 5 };
+        let mut head = format!("*{parts}\r\n").into_bytes();
+        put_bulk(b"XADD", &mut head);
+        put_bulk(format!("bench:{client}").as_bytes(), &mut head);
+        put_bulk(b"*", &mut head);
+        Self { head, keyed }
+    }
+
+    fn put(&self, key: &[u8], payload: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.head);
+        if self.keyed {
+            put_bulk(b"k", out);
+            put_bulk(key, out);
         }
+        put_bulk(b"d", out);
+        put_bulk(payload, out);
     }
 }
 
 impl Wire for Redis {
-    fn append(&mut self, key: Option<&[u8]>, payload: &[u8], out: &mut Vec<u8>) {
-        match key {
-            None => out.extend_from_slice(&self.plain),
-            Some(key) => {
-                out.extend_from_slice(&self.keyed);
-                put_bulk(b"k", out);
-                put_bulk(key, out);
-            }
-        }
-        put_bulk(b"d", out);
-        put_bulk(payload, out);
+    fn append(&mut self, pool: &PayloadPool, n: u64, out: &mut Vec<u8>) -> Result<()> {
+        self.put(pool.key(n), pool.payload(n), out);
+        Ok(())
     }
 
     fn answers(&mut self, bytes: &[u8], _: &mut Vec<u8>) -> Result<Answers> {
@@ -263,7 +260,7 @@ mod tests {
 
     #[test]
     fn appends_are_acknowledged_by_ids_and_by_nothing_else() {
-        let mut redis = Redis::new(0);
+        let mut redis = Redis::new(0, false);
         let mut out = Vec::new();
         let ids = b"$5\r\n123-0\r\n$5\r\n123-1\r\n$5\r\n12";
         let answers = redis.answers(ids, &mut out).expect("ids");
@@ -278,13 +275,12 @@ mod tests {
 
     #[test]
     fn append_is_written_as_redis_reads_it() {
-        let mut redis = Redis::new(3);
         let mut out = Vec::new();
-        redis.append(None, b"pay", &mut out);
+        Redis::new(3, false).put(b"key", b"pay", &mut out);
         let plain = "*5\r\n$4\r\nXADD\r\n$7\r\nbench:3\r\n$1\r\n*\r\n$1\r\nd\r\n$3\r\npay\r\n";
         assert_eq!(String::from_utf8_lossy(&out), plain);
         out.clear();
-        redis.append(Some(b"key"), &[b'p'; 1024], &mut out);
+        Redis::new(3, true).put(b"key", &[b'p'; 1024], &mut out);
         let head = "*7\r\n$4\r\nXADD\r\n$7\r\nbench:3\r\n$1\r\n*\r\n$1\r\nk\r\n$3\r\nkey\r\n$1\r\nd\r\n$1024\r\np";
         assert!(String::from_utf8_lossy(&out).starts_with(head));
     }

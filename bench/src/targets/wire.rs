@@ -23,8 +23,11 @@ const READ_BYTES: usize = 256 << 10;
 
 /// What a protocol must be able to say.
 pub trait Wire: Send {
-    /// Adds one append to what goes out.
-    fn append(&mut self, key: Option<&[u8]>, payload: &[u8], out: &mut Vec<u8>);
+    /// Adds the append of payload `n` (and those after it, if it is a batch) to what goes out.
+    ///
+    /// # Errors
+    /// It can't be framed.
+    fn append(&mut self, pool: &PayloadPool, n: u64, out: &mut Vec<u8>) -> Result<()>;
     /// Takes all whole answers off the front of `bytes`; what must be said in return goes to `out`.
     ///
     /// # Errors
@@ -53,7 +56,6 @@ pub fn dial(address: SocketAddr) -> Result<TcpStream> {
 /// Connections of one thread.
 pub struct WireShare<'a, W> {
     pool: &'a PayloadPool,
-    keyed: bool,
     connections: Vec<Connection<W>>,
 }
 
@@ -67,7 +69,7 @@ struct Connection<W> {
 
 impl<'a, W: Wire> WireShare<'a, W> {
     /// Connections that have said hello.
-    pub fn new(pool: &'a PayloadPool, keyed: bool, dialled: Vec<(TcpStream, W)>) -> Result<Self> {
+    pub fn new(pool: &'a PayloadPool, dialled: Vec<(TcpStream, W)>) -> Result<Self> {
         let mut connections = Vec::new();
         for (stream, wire) in dialled {
             stream.set_nonblocking(true)?;
@@ -79,11 +81,7 @@ impl<'a, W: Wire> WireShare<'a, W> {
                 input: Vec::new(),
             });
         }
-        Ok(Self {
-            pool,
-            keyed,
-            connections,
-        })
+        Ok(Self { pool, connections })
     }
 }
 
@@ -96,7 +94,7 @@ impl<W: Wire> Share for WireShare<'_, W> {
         loop {
             let mut wait = None;
             for (connection, caller) in self.connections.iter_mut().zip(&mut *callers) {
-                let turn = connection.fill(caller, self.pool, self.keyed);
+                let turn = connection.fill(caller, self.pool)?;
                 connection.write()?;
                 let until = match turn {
                     Turn::Done => continue,
@@ -124,17 +122,16 @@ impl<W: Wire> Share for WireShare<'_, W> {
 
 impl<W: Wire> Connection<W> {
     /// Puts all that may be sent into the buffer; what the caller waits for then.
-    fn fill(&mut self, caller: &mut Caller, pool: &PayloadPool, keyed: bool) -> Turn {
+    fn fill(&mut self, caller: &mut Caller, pool: &PayloadPool) -> Result<Turn> {
         let mut now = Instant::now();
         loop {
             match caller.turn(now) {
                 Turn::Send => {
                     let n = pool.index_of(caller.number, caller.sent(now));
-                    let key = keyed.then(|| pool.key(n));
-                    self.wire.append(key, pool.payload(n), &mut self.out);
+                    self.wire.append(pool, n, &mut self.out)?;
                     now = Instant::now();
                 }
-                turn => return turn,
+                turn => return Ok(turn),
             }
         }
     }
