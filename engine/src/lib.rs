@@ -35,6 +35,7 @@ mod sync;
 mod verify;
 pub mod wal;
 
+pub use bucket::S3Options;
 pub use datadir::{MARKER_FILE, SETTINGS_FILE};
 pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,

@@ -31,6 +31,7 @@ mod read;
 mod settings;
 mod shapes;
 mod signals;
+mod store;
 mod time;
 
 use std::process::ExitCode;
