@@ -52,6 +52,8 @@ pub use limits::{
 };
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
-pub use shard::{Direct, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo, StreamPhase};
+pub use shard::{
+    Direct, FeedInfo, FeedRef, LogService, LogUsage, ProducerInfo, StreamInfo, StreamPhase, Usage,
+};
 pub use sync::{Event, Listen};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

@@ -13,6 +13,7 @@ pub mod offline;
 mod place;
 mod session;
 mod shard_side;
+mod usage;
 
 pub use handle::Handle;
 pub use session::{AppendSession, SessionOptions, Ticket};

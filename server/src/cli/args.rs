@@ -102,6 +102,8 @@ pub(crate) enum Verb {
     /// Seal the open stream of a feed into a commit
     #[command(override_usage = "sealog seal <FEED> [OPTIONS]")]
     Seal(SealArgs),
+    /// Show what the logs hold, what waits for the bucket, and how the bucket is
+    Usage,
     /// Read everything kept and prove that it is what was written; changes nothing
     Verify,
     /// Show what is in a file of ours: segment, checkpoint, pack, manifest, commit, key index, frame

@@ -33,6 +33,7 @@ mod shapes;
 mod signals;
 mod store;
 mod time;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -71,6 +72,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Producers(args) => history::producers(config, &args, &mut out),
         Verb::Seal(args) => history::seal(config, &args, &mut out),
         Verb::Serve(args) => crate::serve::run(config, &args),
+        Verb::Usage => usage::run(config, &mut out),
         Verb::Verify => offline::verify(&config, &mut out),
         Verb::Inspect(_) => Ok(()),
         Verb::Admin(verb) => admin::run(config, verb, &mut out),
