@@ -23,7 +23,6 @@ pub enum Effects {
 
 /// Everything an engine call can answer but success.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// No feed of that name. Create it, or check the spelling.
     #[error("feed {feed:?} not found")]

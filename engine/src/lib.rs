@@ -35,16 +35,22 @@ mod sync;
 mod verify;
 pub mod wal;
 
+pub use append::{AppendResult, Lease};
 pub use datadir::{MARKER_FILE, SETTINGS_FILE};
 pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
 };
-pub use engine::{AppendSession, Engine, Handle, ProductionEnv, SessionOptions, Ticket};
+pub use engine::{
+    AppendSession, Engine, Handle, LocalLog, ProductionEnv, SessionOptions, ShardSide, Ticket,
+};
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;
 pub use inspect::{InspectOptions, Node, inspect};
-pub use limits::{EngineConfig, PRODUCER_ID_BYTES_MAX, WalConfig, check_commit_message};
+pub use limits::{
+    EngineConfig, PRODUCER_ID_BYTES_MAX, PRODUCER_RANGES_MAX, WalConfig, check_commit_message,
+};
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
-pub use shard::{FeedInfo, LogService, ProducerInfo, StreamInfo, StreamPhase};
+pub use shard::{Direct, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo, StreamPhase};
+pub use sync::{Event, Listen};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

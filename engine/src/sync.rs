@@ -18,6 +18,9 @@ use std::task::{Context, Poll, Waker};
 struct EventState {
     generation: u64,
     wakers: Vec<Option<Waker>>,
+    /// Places in `wakers` that listeners gave up: used again, so that an event which is listened to
+    /// often and seldom notified does not grow.
+    free: Vec<usize>,
 }
 
 /// Wakes every task that listens. Runtime-neutral, for one thread.
@@ -36,6 +39,7 @@ impl Event {
         let wakers = {
             let mut state = self.0.borrow_mut();
             state.generation += 1;
+            state.free.clear();
             std::mem::take(&mut state.wakers)
         };
         wakers.into_iter().flatten().for_each(Waker::wake);
@@ -84,8 +88,11 @@ impl Future for Listen {
             return Poll::Ready(());
         }
         let waker = Some(cx.waker().clone());
-        match self.slot {
-            Some(slot) => state.wakers[slot] = waker,
+        match self.slot.or_else(|| state.free.pop()) {
+            Some(slot) => {
+                state.wakers[slot] = waker;
+                self.slot = Some(slot);
+            }
             None => {
                 self.slot = Some(state.wakers.len());
                 state.wakers.push(waker);
@@ -102,6 +109,7 @@ impl Drop for Listen {
             && let Some(slot) = self.slot
         {
             state.wakers[slot] = None;
+            state.free.push(slot);
         }
     }
 }

@@ -6,6 +6,9 @@
 //! **Not here**: everything else (`cli`).
 
 mod cli;
+mod native;
+mod net;
+mod serve;
 
 fn main() -> std::process::ExitCode {
     return_freed_memory();

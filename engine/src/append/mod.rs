@@ -11,7 +11,7 @@ mod admit;
 pub(crate) use admit::foresee;
 pub use admit::{Decision, foresee_first, judge};
 
-use crate::ids::{Epoch, StreamId};
+use crate::ids::{Epoch, FeedId, StreamId};
 
 /// What an acknowledged append came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct AppendResult {
 /// What `open` and `resume` hand out: the right to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
+    /// The feed: not another one of its name.
+    pub feed: FeedId,
     /// The writer epoch: the fencing token of the batches to come.
     pub epoch: Epoch,
     /// The stream that is open.

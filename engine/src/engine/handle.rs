@@ -23,7 +23,7 @@ use crate::limits::{EngineConfig, check_commit_message};
 use crate::producer::ProducerState;
 use crate::read::{ReadChunk, ReadRequest};
 use crate::recovery::Report;
-use crate::shard::{Answer, FeedInfo, LogService, ProducerInfo, StreamInfo};
+use crate::shard::{Answer, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo};
 use crate::sync::Budget;
 use crate::wal::log::WalStats;
 
@@ -176,7 +176,7 @@ impl<E: Env> Handle<E> {
         }
     }
 
-    fn port(&self, log: usize) -> Result<(flume::Sender<Job<E>>, Budget)> {
+    pub(super) fn port(&self, log: usize) -> Result<(flume::Sender<Job<E>>, Budget)> {
         let ports = self.0.ports.read().unwrap_or_else(PoisonError::into_inner);
         let port = ports
             .get(log)
@@ -185,7 +185,9 @@ impl<E: Env> Handle<E> {
         port.ok_or_else(|| self.gone())
     }
 
-    pub(super) fn log_of(&self, feed: &str) -> usize {
+    /// Number of the log that the feed is in, or would be.
+    #[must_use]
+    pub fn log_of(&self, feed: &str) -> usize {
         Marker::log_of(feed, self.logs().max(1))
     }
 
@@ -352,6 +354,17 @@ impl<E: Env> Handle<E> {
         batch: Batch,
         done: impl FnOnce(&Result<AppendResult>) + Send + 'static,
     ) -> Result<flume::Receiver<Result<AppendResult>>> {
+        self.submit_to(feed, None, batch, done).await
+    }
+
+    /// As [`Handle::submit`], to the feed with this id if one is given.
+    pub(super) async fn submit_to(
+        &self,
+        feed: &str,
+        id: Option<FeedId>,
+        batch: Batch,
+        done: impl FnOnce(&Result<AppendResult>) + Send + 'static,
+    ) -> Result<flume::Receiver<Result<AppendResult>>> {
         self.check_limits(&batch)?;
         let log = self.log_of(feed);
         let (_, budget) = self.port(log)?;
@@ -365,7 +378,11 @@ impl<E: Env> Handle<E> {
                 done(&result);
                 answer(result);
             });
-            s.append(name, batch, permit, answer);
+            let feed = FeedRef {
+                id,
+                ..FeedRef::named(&name)
+            };
+            s.append(feed, batch, permit, answer);
         })
         .await
     }

@@ -12,9 +12,11 @@ mod local;
 pub mod offline;
 mod place;
 mod session;
+mod shard_side;
 
 pub use handle::Handle;
 pub use session::{AppendSession, SessionOptions, Ticket};
+pub use shard_side::{LocalLog, ShardSide};
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -70,6 +72,18 @@ impl Engine {
     /// acknowledged is lost, and after `Corrupt`, `NewerFormat` and an unusable place nothing was
     /// touched.
     pub fn open(config: EngineConfig) -> Result<Self> {
+        Self::open_with(config, |_| ())
+    }
+
+    /// As [`Engine::open`]; `front` is called once on each shard when its logs are ready, to start the
+    /// tasks of a front end there.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_with<F>(config: EngineConfig, front: F) -> Result<Self>
+    where
+        F: FnOnce(ShardSide) + Clone + Send + 'static,
+    {
         config.validate()?;
         let shards = shard_count(&config)?;
         let lock = lock(&config)?;
@@ -92,8 +106,9 @@ impl Engine {
             plan,
             plans,
             inboxes,
+            handle: handle.clone(),
         };
-        let main = move |shard, env| run_shard(shard, env, shared);
+        let main = move |shard, env| run_shard(shard, env, shared, front);
         let threads = start_shards(&options, &bucket, main)
             .map_err(|e| Error::Unusable(format!("starting shards: {e}")))?;
         let mut engine = Self {
@@ -175,9 +190,15 @@ struct ShardPlan {
     plan: flume::Sender<Result<Marker>>,
     plans: flume::Receiver<Result<Marker>>,
     inboxes: handle::Inboxes<ProductionEnv>,
+    handle: Handle<ProductionEnv>,
 }
 
-async fn run_shard(shard: usize, env: ProductionEnv, plan: ShardPlan) {
+async fn run_shard(
+    shard: usize,
+    env: ProductionEnv,
+    plan: ShardPlan,
+    front: impl FnOnce(ShardSide),
+) {
     let marker = if shard == 0 {
         let marker = open_or_create(&env, &plan.config).await;
         for _ in 1..plan.shards {
@@ -196,6 +217,8 @@ async fn run_shard(shard: usize, env: ProductionEnv, plan: ShardPlan) {
     };
     match started {
         Ok((services, logs)) => {
+            plan.handle.keep(logs);
+            front(shard_side(shard, &env, &plan, logs, &services));
             let _ = plan.ready.send(Ok(logs));
             drop(plan);
             serve_all(&env, services).await;
@@ -203,6 +226,28 @@ async fn run_shard(shard: usize, env: ProductionEnv, plan: ShardPlan) {
         Err(error) => {
             let _ = plan.ready.send(Err(error));
         }
+    }
+}
+
+fn shard_side(
+    shard: usize,
+    env: &ProductionEnv,
+    plan: &ShardPlan,
+    logs: usize,
+    services: &[Served],
+) -> ShardSide {
+    // Logs go round the shards: see `start_logs`.
+    let mut mine = services.iter();
+    let local = |log: usize| (log % plan.shards == shard).then(|| mine.next()).flatten();
+    ShardSide {
+        shard,
+        shards: plan.shards,
+        env: env.clone(),
+        handle: plan.handle.clone(),
+        logs: (0..logs)
+            .map(local)
+            .map(|served| served.map(|(service, _)| service.clone()))
+            .collect(),
     }
 }
 

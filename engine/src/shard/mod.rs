@@ -14,6 +14,7 @@
 //! **Not here**: threads and the handle that callers hold (`engine`).
 
 mod admin;
+mod direct;
 mod query;
 mod write;
 
@@ -22,7 +23,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
+pub use direct::Direct;
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
+pub use write::FeedRef;
 pub(crate) use write::{Answer, check_feed_name};
 
 use crate::checkpoint::Checkpoints;
@@ -61,6 +64,10 @@ pub struct LogService<E: Env> {
     pub(crate) report: Report,
     queue: RefCell<VecDeque<PendingWrite<E>>>,
     queued: Event,
+    /// Writes that were queued and are not decided yet.
+    undecided: Cell<usize>,
+    /// Feeds with records in groups that are not durable yet, in log order.
+    tails_due: RefCell<VecDeque<(u64, FeedId)>>,
     /// Who waits for records of a feed.
     tails: RefCell<BTreeMap<FeedId, Event>>,
     closing: Cell<bool>,
@@ -89,6 +96,8 @@ impl<E: Env> LogService<E> {
             report: recovered.report,
             queue: RefCell::new(VecDeque::new()),
             queued: Event::new(),
+            undecided: Cell::new(0),
+            tails_due: RefCell::new(VecDeque::new()),
             tails: RefCell::new(BTreeMap::new()),
             closing: Cell::new(false),
             writes_ended: Cell::new(false),
@@ -116,6 +125,7 @@ impl<E: Env> LogService<E> {
             run: Box::new(run),
         };
         self.queue.borrow_mut().push_back(write);
+        self.undecided.set(self.undecided.get() + 1);
         self.queued.notify();
     }
 
@@ -124,6 +134,7 @@ impl<E: Env> LogService<E> {
         while let Some(write) = self.next_write().await {
             let room = self.wait_room(write.bytes, write.queued_ns).await;
             (write.run)(&self, room);
+            self.undecided.set(self.undecided.get() - 1);
             turn += 1;
             if turn % WRITES_PER_TURN == 0 {
                 self.env.yield_if_needed().await;
@@ -213,6 +224,33 @@ impl<E: Env> LogService<E> {
     /// Notified when records of `feed` become durable, while anyone holds it.
     pub(crate) fn tail_event(&self, feed: FeedId) -> Event {
         self.tails.borrow_mut().entry(feed).or_default().clone()
+    }
+
+    /// Wakes whoever waits for records of `feed` once what was accepted of it is durable.
+    fn announce_tail(self: &Rc<Self>, feed: FeedId) {
+        let group = self.wal.accepted().group;
+        let mut due = self.tails_due.borrow_mut();
+        let last = due.back().copied();
+        if last == Some((group, feed)) {
+            return;
+        }
+        due.push_back((group, feed));
+        drop(due);
+        if last.is_none_or(|(earlier, _)| earlier != group) {
+            let service = self.clone();
+            let durable = move |_| service.notify_due_tails(group);
+            self.wal.on_durable(group, durable);
+        }
+    }
+
+    fn notify_due_tails(&self, group: u64) {
+        let next = || {
+            let mut due = self.tails_due.borrow_mut();
+            due.pop_front_if(|(accepted, _)| *accepted <= group)
+        };
+        while let Some((_, feed)) = next() {
+            self.notify_tail(feed);
+        }
     }
 
     fn notify_tail(&self, feed: FeedId) {

@@ -17,7 +17,7 @@ use crate::append::{AppendResult, Decision, Lease, judge};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::feed::{Feed, FeedOptions, Misfit};
+use crate::feed::{Feed, FeedOptions, Feeds, Misfit};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::{FEED_NAME_BYTES_MAX, check_commit_message};
 use crate::sync::Permit;
@@ -41,6 +41,31 @@ pub fn check_feed_name(name: &str) -> Result<()> {
         bytes: name.len(),
         rule,
     })
+}
+
+/// Which feed an append is meant for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedRef {
+    /// Its name.
+    pub name: Rc<str>,
+    /// Its id, if the caller holds on to that feed: one that was deleted and made again is another.
+    pub id: Option<FeedId>,
+}
+
+impl FeedRef {
+    /// Whatever feed has this name now.
+    pub(crate) fn named(name: &str) -> Self {
+        let name = name.into();
+        Self { name, id: None }
+    }
+
+    fn find<'a>(&self, feeds: &'a Feeds) -> Result<&'a Feed> {
+        let found = match self.id {
+            Some(id) => feeds.get(id),
+            None => feeds.named(&self.name),
+        };
+        found.ok_or_else(|| not_found(&self.name))
+    }
 }
 
 /// Refuses to seal a feed's newest stream past an abandoned one: FEED-3.
@@ -166,6 +191,7 @@ impl<E: Env> LogService<E> {
         let feed = feeds.get(id).ok_or(Error::Closed)?;
         let stream = feed.open_stream().map_or(StreamId(0), |stream| stream.id);
         Ok(Lease {
+            feed: id,
             epoch: feed.epoch,
             stream,
             next_sequence: feed.next_sequence,
@@ -175,42 +201,45 @@ impl<E: Env> LogService<E> {
     /// Appends a batch; the answer comes when it is durable.
     pub(crate) fn append(
         self: &Rc<Self>,
-        name: String,
+        feed: FeedRef,
         batch: Batch,
         permit: Permit,
-        answer: Answer<AppendResult>,
+        answer: impl FnOnce(Result<AppendResult>) + 'static,
     ) {
         self.queue_write(batch.as_bytes().len(), move |service, room| {
-            let decided = room.and_then(|()| service.append_now(&name, batch));
+            let decided = room.and_then(|()| service.append_now(&feed, &batch.view()));
             drop(permit);
             match decided {
-                Ok((result, feed)) => {
-                    let service = service.clone();
+                Ok(result) => {
                     let group = service.wal.accepted().group;
                     let early = crate::bug!("producer_ahead_of_data") && result.duplicate;
                     if early {
                         answer(Ok(result));
                         return;
                     }
-                    service.wal.clone().on_durable(group, move |durable| {
-                        answer(durable.map(|()| result));
-                        service.notify_tail(feed);
-                    });
+                    let durable = move |durable: Result<()>| answer(durable.map(|()| result));
+                    service.wal.on_durable(group, durable);
                 }
                 Err(error) => service.settled(move |durable| answer(durable.and(Err(error)))),
             }
         });
     }
 
-    fn append_now(&self, name: &str, batch: Batch) -> Result<(AppendResult, FeedId)> {
+    /// Decides about a batch and, if it is taken, puts it into the open group; its answer must wait
+    /// until the log's accepted group is durable.
+    pub(super) fn append_now(
+        self: &Rc<Self>,
+        feed: &FeedRef,
+        batch: &FrameView<'_>,
+    ) -> Result<AppendResult> {
         let (id, decision) = {
             let feeds = self.feeds.borrow();
-            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
-            (feed.id, judge(feed, &batch.view()))
+            let feed = feed.find(&feeds)?;
+            (feed.id, judge(feed, batch))
         };
         match decision {
             Decision::Refuse(error) => Err(error),
-            Decision::Duplicate(result) => Ok((result, id)),
+            Decision::Duplicate(result) => Ok(result),
             Decision::Accept { open, new_producer } => {
                 if new_producer {
                     self.make_room_for_producer(id)?;
@@ -219,7 +248,9 @@ impl<E: Env> LogService<E> {
                     let (stream, epoch) = self.next_stream(id)?;
                     self.change(id, stream, &Change::StreamOpened { epoch });
                 }
-                Ok((self.write_batch(id, &batch)?, id))
+                let result = self.write_batch(id, batch.as_bytes())?;
+                self.announce_tail(id);
+                Ok(result)
             }
         }
     }
@@ -251,7 +282,7 @@ impl<E: Env> LogService<E> {
     }
 
     /// Stamps and logs an accepted batch.
-    fn write_batch(&self, id: FeedId, batch: &Batch) -> Result<AppendResult> {
+    fn write_batch(&self, id: FeedId, frame: &[u8]) -> Result<AppendResult> {
         let (stream, stamp) = {
             let feeds = self.feeds.borrow();
             let feed = feeds.get(id).ok_or(Error::Closed)?;
@@ -261,8 +292,8 @@ impl<E: Env> LogService<E> {
                 .ok_or(Error::Closed)?;
             (stream, self.stamp(feed))
         };
-        let fold = |frame: &[u8], at| {
-            let view = FrameView::trusted(frame).map_err(|e| Misfit(e.to_string()))?;
+        let fold = |stamped: &[u8], at| {
+            let view = FrameView::trusted(stamped).map_err(|e| Misfit(e.to_string()))?;
             let mut feeds = self.feeds.borrow_mut();
             feeds.apply_batch(id, stream, &view, at)?;
             Ok(AppendResult {
@@ -273,9 +304,7 @@ impl<E: Env> LogService<E> {
                 producer_sequence: view.producer().map(|producer| producer.sequence),
             })
         };
-        let folded = self
-            .wal
-            .append_stamped((id, stream), batch.as_bytes(), &stamp, fold);
+        let folded = self.wal.append_stamped((id, stream), frame, &stamp, fold);
         folded.map_err(|misfit: Misfit| {
             // A bug: what was just decided does not fit the state it was decided on.
             self.wal.poison(&misfit.to_string());

@@ -286,12 +286,8 @@ impl<E: Env> Wal<E> {
 
     /// Runs `then` once group `group` is durable, or the log is poisoned. In log order: WAL-11.
     pub fn on_durable(&self, group: u64, then: impl FnOnce(Result<()>) + 'static) {
+        let settled = self.outcome(group);
         let mut state = self.0.state.borrow_mut();
-        let settled = match &state.poisoned {
-            Some(error) => Some(Err(error.clone())),
-            None if group <= state.durable_groups => Some(Ok(())),
-            None => state.closed.then_some(Err(Error::Closed)),
-        };
         match settled {
             Some(Ok(())) if !state.due.is_empty() => state.due.push_back(Box::new(then)),
             Some(result) => {
@@ -316,17 +312,17 @@ impl<E: Env> Wal<E> {
     /// # Cancel safety
     /// Cancel safe: only waits.
     pub async fn durable(&self, group: u64) -> Result<()> {
-        self.0
-            .progress
-            .until(|| {
-                let state = self.0.state.borrow();
-                match &state.poisoned {
-                    Some(error) => Some(Err(error.clone())),
-                    None if group <= state.durable_groups => Some(Ok(())),
-                    None => state.closed.then_some(Err(Error::Closed)),
-                }
-            })
-            .await
+        self.0.progress.until(|| self.outcome(group)).await
+    }
+
+    /// Whether `group` is durable; `None` while it is under way.
+    pub(crate) fn outcome(&self, group: u64) -> Option<Result<()>> {
+        let state = self.0.state.borrow();
+        match &state.poisoned {
+            Some(error) => Some(Err(error.clone())),
+            None if group <= state.durable_groups => Some(Ok(())),
+            None => state.closed.then_some(Err(Error::Closed)),
+        }
     }
 
     /// Notified whenever the durable frontier or the space moved, and on poison.

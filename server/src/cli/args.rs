@@ -8,6 +8,7 @@
 //! **Not here**: what the verbs do; the record options of append (`input`).
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -66,6 +67,8 @@ pub(crate) struct Globals {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Serve the data directory on the network until SIGTERM or SIGINT
+    Serve(ServeArgs),
     /// Create, list, show or delete feeds
     #[command(subcommand)]
     Feed(FeedVerb),
@@ -135,6 +138,28 @@ pub(crate) enum FeedVerb {
         /// Name of the feed
         feed: String,
     },
+}
+
+/// `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Address of the native protocol
+    #[arg(
+        long,
+        env = "SEALOG_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:4436"
+    )]
+    pub(crate) listen: SocketAddr,
+    /// Port of shard 0; further shards take those after it; 0: the system chooses
+    #[arg(long, value_name = "PORT", default_value_t = 4440)]
+    pub(crate) shard_port: u16,
+    /// Connections per shard, at most
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) connections_max: usize,
+    /// Serve beyond this machine without token and TLS
+    #[arg(long)]
+    pub(crate) insecure: bool,
 }
 
 /// `append`.

@@ -35,8 +35,10 @@ mod time;
 
 use std::process::ExitCode;
 
+pub(crate) use args::ServeArgs;
 use args::{Cli, Verb};
-use exit::{CliError, Exit};
+pub(crate) use exit::CliError;
+use exit::Exit;
 use output::Output;
 
 /// Runs the command that the process was started with.
@@ -67,6 +69,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Commits(args) => history::commits(config, &args, &mut out),
         Verb::Producers(args) => history::producers(config, &args, &mut out),
         Verb::Seal(args) => history::seal(config, &args, &mut out),
+        Verb::Serve(args) => crate::serve::run(config, &args),
         Verb::Verify => offline::verify(&config, &mut out),
         Verb::Inspect(_) => Ok(()),
         Verb::Admin(verb) => admin::run(config, verb, &mut out),

@@ -1,0 +1,214 @@
+//! Follow: records to readers: one answer, or one after another as credit and the socket allow.
+//!
+//! **Invariants**
+//! - A reader that takes nothing holds one answer of at most [`SMALL_BYTES`] (or one batch): the next is
+//!   read only when the last has left and credit is there.
+//! - Where to go on is the answer's `next`: no gap, no repeat.
+//!
+//! **Not here**: where records come from (the engine).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sealog_engine::{Event, ReadChunk, ReadFrom, ReadRequest, Result};
+use sealog_protocol::{Answer, MORE, Records, Rest};
+
+use super::connection::{Connection, Phase};
+use super::requests::Asks;
+
+/// Bytes of an answer to a reader that may not be reading.
+const SMALL_BYTES: usize = 64 << 10;
+/// Bytes of an answer to a reader that keeps up.
+const LARGE_BYTES: usize = 1 << 20;
+/// A reader at the tail looks at its connection this often.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A follow under way.
+struct Follow {
+    credit: Cell<u64>,
+    ended: Cell<bool>,
+    changed: Event,
+}
+
+/// The follows of a connection, by request id.
+#[derive(Default)]
+pub(super) struct Follows(RefCell<BTreeMap<u64, Rc<Follow>>>);
+
+impl Follows {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    pub(super) fn credit(&self, request: u64, bytes: u64) {
+        if let Some(follow) = self.0.borrow().get(&request) {
+            follow.credit.set(follow.credit.get().saturating_add(bytes));
+            follow.changed.notify();
+        }
+    }
+
+    pub(super) fn cancel(&self, request: u64) {
+        if let Some(follow) = self.0.borrow().get(&request) {
+            follow.ended.set(true);
+            follow.changed.notify();
+        }
+    }
+
+    /// Has all of them look at the connection's phase.
+    pub(super) fn look(&self) {
+        for follow in self.0.borrow().values() {
+            follow.changed.notify();
+        }
+    }
+}
+
+impl Connection {
+    /// One answer's worth.
+    pub(super) fn read_once(self: &Rc<Self>, mut request: ReadRequest, wait_ms: u32, asks: Asks) {
+        request.wait = Duration::from_millis(wait_ms.into());
+        request.bytes_max = request.bytes_max.clamp(1, LARGE_BYTES);
+        self.run_task(async move |connection| {
+            connection.wait_for_socket().await;
+            let engine = connection.service.side.handle();
+            match engine.read(request).await {
+                Ok(chunk) => {
+                    connection.outbox.answered(asks.1);
+                    connection.send(chunk, (asks.0, 0));
+                }
+                Err(error) => connection.answer_result(Err(error), asks),
+            }
+        });
+    }
+
+    /// Records as they come.
+    pub(super) fn follow(self: &Rc<Self>, request: ReadRequest, credit: u64, asks: Asks) {
+        let follow = Rc::new(Follow {
+            credit: Cell::new(credit),
+            ended: Cell::new(false),
+            changed: Event::new(),
+        });
+        let known = self.follows.0.borrow_mut().insert(asks.0, follow.clone());
+        if known.is_some() {
+            self.fail(super::refuse::bad_message(
+                "a follow with this request id is under way",
+            ));
+            return;
+        }
+        let connection = self.clone();
+        self.service.side.spawn("native follow", async move {
+            let done = connection.send_records(request, &follow, asks.0).await;
+            connection.follows.0.borrow_mut().remove(&asks.0);
+            connection.outbox.answered(asks.1);
+            match done {
+                Ok(last) => connection.send(last, (asks.0, 0)),
+                Err(error) => connection.answer_result(Err(error), (asks.0, 0)),
+            }
+        });
+    }
+
+    /// Sends answers until the scope, or the follow, ends; gives the last one, without [`MORE`].
+    async fn send_records(
+        &self,
+        mut request: ReadRequest,
+        follow: &Follow,
+        id: u64,
+    ) -> Result<ReadChunk> {
+        let asked = request.bytes_max.clamp(1, LARGE_BYTES);
+        let mut bytes_max = asked.min(SMALL_BYTES);
+        request.wait = LOOK;
+        loop {
+            self.wait_for_credit(follow).await;
+            let at_once = self.wait_for_socket().await;
+            // One that keeps up gets more at once; one that does not, less.
+            bytes_max = match at_once {
+                true => (bytes_max * 2).min(asked),
+                false => asked.min(SMALL_BYTES),
+            };
+            if self.is_over(follow) {
+                return Ok(nothing(&request));
+            }
+            let credit = usize::try_from(follow.credit.get()).unwrap_or(usize::MAX);
+            request.bytes_max = bytes_max.min(credit);
+            let chunk = self.read_unless_over(&request, follow).await?;
+            let Some(chunk) = chunk else {
+                return Ok(nothing(&request));
+            };
+            request.from = ReadFrom::Sequence(chunk.next);
+            if chunk.ended {
+                return Ok(chunk);
+            }
+            if chunk.frames.is_empty() {
+                continue;
+            }
+            let bytes = chunk.frames.len() as u64;
+            follow.credit.set(follow.credit.get().saturating_sub(bytes));
+            self.send(chunk, (id, MORE));
+        }
+    }
+
+    /// Reads; `None` if the follow ended meanwhile.
+    async fn read_unless_over(
+        &self,
+        request: &ReadRequest,
+        follow: &Follow,
+    ) -> Result<Option<ReadChunk>> {
+        let read = async {
+            let engine = self.service.side.handle();
+            engine.read(request.clone()).await.map(Some)
+        };
+        let over = async {
+            let over = || self.is_over(follow).then_some(());
+            follow.changed.until(over).await;
+            Ok(None)
+        };
+        futures_lite::future::or(read, over).await
+    }
+
+    fn is_over(&self, follow: &Follow) -> bool {
+        follow.ended.get() || self.phase() >= Phase::Closing
+    }
+
+    async fn wait_for_credit(&self, follow: &Follow) {
+        let free = || (follow.credit.get() > 0 || self.is_over(follow)).then_some(());
+        follow.changed.until(free).await;
+    }
+
+    /// Waits until what was put out has left; whether it had already.
+    async fn wait_for_socket(&self) -> bool {
+        let free = || (self.outbox.waiting() == 0 || self.phase() == Phase::Ended).then_some(());
+        let at_once = free().is_some();
+        self.outbox.emptied.until(free).await;
+        at_once
+    }
+
+    fn send(&self, chunk: ReadChunk, (request, flags): (u64, u8)) {
+        let records = Records {
+            first: chunk.first,
+            next: chunk.next,
+            tail: chunk.tail,
+            ended: chunk.ended,
+            fingerprints: chunk.fingerprints,
+            frames: Rest(&[]),
+        };
+        let bytes = chunk.frames.len();
+        self.outbox.put_with(0, |out| {
+            Answer::encode_records_head(&records, bytes, (request, flags), out);
+        });
+        self.outbox.put_whole(chunk.frames);
+        self.outbox.filled.notify();
+    }
+}
+
+/// The last answer of a follow that ended before its scope did.
+fn nothing(request: &ReadRequest) -> ReadChunk {
+    let at = match request.from {
+        ReadFrom::Sequence(sequence) => sequence,
+        _ => 0,
+    };
+    ReadChunk {
+        first: at,
+        next: at,
+        ..ReadChunk::default()
+    }
+}

@@ -1,0 +1,333 @@
+//! Reader: bytes from the socket to messages, and each message to whom it concerns.
+//! Spec: server/spec/native-protocol.md §2.
+//!
+//! **Invariants**
+//! - A message that is whole in what was read is handled where it lies: it is not copied first.
+//! - A length is held against its limit before the body is waited for (NATIVE-2); memory grows with the
+//!   bytes received, never with the bytes announced.
+//! - Nothing is read while more than the credit is unanswered (NATIVE-5), or the server drains.
+//!
+//! **Not here**: what messages do (`requests`, `appends`).
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use sealog_engine::Direct;
+use sealog_frame::{Batch, FrameView};
+use sealog_protocol::{
+    ErrorCode, HEADER_BYTES, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION, Request,
+    WireError,
+};
+
+use super::connection::{Binding, Connection, Phase};
+use super::refuse::{bad_message, frame_refusal, own, wire_refusal};
+
+/// What handling messages came to.
+enum Step {
+    /// All that is whole was handled: so many bytes.
+    Done(usize),
+    /// So many bytes were handled; the last message, an append, has to be queued.
+    Queue(usize, Box<Queued>),
+}
+
+/// An append that could not be decided at once.
+struct Queued {
+    request: u64,
+    bytes: usize,
+    binding: Binding,
+    batch: Batch,
+}
+
+/// Requests that run as tasks of one connection at once.
+const RUNNING_MAX: usize = 256;
+
+impl Connection {
+    /// Reads until the connection has ended, or nothing more may be read.
+    pub(super) async fn read(self: &Rc<Self>) {
+        // Bytes of a message that is not whole yet, and what came with it.
+        let mut kept: Vec<u8> = Vec::new();
+        while self.may_read().await {
+            match self.fill(&mut kept).await {
+                Some(Step::Done(_)) => {}
+                Some(Step::Queue(_, queued)) => {
+                    self.queue(*queued).await;
+                    self.handle_kept(&mut kept).await;
+                }
+                None => break,
+            }
+            self.service.side.yield_if_needed().await;
+        }
+        self.set_phase(Phase::Closing);
+    }
+
+    /// Waits until something may be read; `false`: nothing ever will.
+    async fn may_read(&self) -> bool {
+        let credit = usize::try_from(self.service.options.credit_bytes).unwrap_or(usize::MAX);
+        let emptied = self.outbox.emptied.until(|| {
+            if self.phase() >= Phase::Closing {
+                return Some(false);
+            }
+            let free = self.outbox.unanswered() <= credit && self.running.get() < RUNNING_MAX;
+            free.then_some(true)
+        });
+        emptied.await
+    }
+
+    /// Reads once and handles what is whole; what is left goes into `kept`. `None`: the other side has
+    /// ended, or the server drains.
+    async fn fill(self: &Rc<Self>, kept: &mut Vec<u8>) -> Option<Step> {
+        let read = poll_fn(|cx| {
+            let mut scratch = self.service.scratch.borrow_mut();
+            // A long message is read to its place; others are handled in the shard's own buffer.
+            let room = scratch.len() / 2;
+            if kept.len() >= room {
+                drop(scratch);
+                return self.poll_more(cx, kept);
+            }
+            scratch[..kept.len()].copy_from_slice(kept);
+            let Poll::Ready(read) = self.stream.poll_read(cx, &mut scratch[kept.len()..]) else {
+                return Poll::Pending;
+            };
+            let bytes = match read {
+                Ok(bytes) if bytes > 0 => kept.len() + bytes,
+                _ => return Poll::Ready(None),
+            };
+            let step = self.handle(&scratch[..bytes]);
+            let handled = match &step {
+                Step::Done(handled) | Step::Queue(handled, _) => *handled,
+            };
+            kept.clear();
+            kept.extend_from_slice(&scratch[handled..bytes]);
+            Poll::Ready(Some(step))
+        });
+        let ending = async {
+            let ending = || (self.phase() >= Phase::Closing).then_some(());
+            self.ending.until(ending).await;
+            None
+        };
+        futures_lite::future::or(read, ending).await
+    }
+
+    /// Reads into `kept`, which holds the beginning of a long message.
+    fn poll_more(
+        self: &Rc<Self>,
+        cx: &mut std::task::Context<'_>,
+        kept: &mut Vec<u8>,
+    ) -> Poll<Option<Step>> {
+        let before = kept.len();
+        // No more is added than as much again as has come.
+        kept.resize(before * 2, 0);
+        let read = self.stream.poll_read(cx, &mut kept[before..]);
+        let Poll::Ready(Ok(bytes)) = read else {
+            kept.truncate(before);
+            return match read {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(_) => Poll::Ready(None),
+            };
+        };
+        kept.truncate(before + bytes);
+        if bytes == 0 {
+            return Poll::Ready(None);
+        }
+        let step = self.handle(kept);
+        let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
+        kept.drain(..*handled);
+        if kept.is_empty() {
+            *kept = Vec::new();
+        }
+        Poll::Ready(Some(step))
+    }
+
+    /// Handles what is whole in `kept`, after an append was queued.
+    async fn handle_kept(self: &Rc<Self>, kept: &mut Vec<u8>) {
+        loop {
+            let step = self.handle(kept);
+            let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
+            kept.drain(..*handled);
+            match step {
+                Step::Queue(_, queued) => self.queue(*queued).await,
+                Step::Done(_) => return,
+            }
+        }
+    }
+
+    /// Handles every whole message at the start of `bytes`.
+    fn handle(self: &Rc<Self>, bytes: &[u8]) -> Step {
+        let mut handled = 0;
+        while self.phase() < Phase::Closing {
+            let rest = &bytes[handled..];
+            let limit = match self.phase() {
+                Phase::New => HELLO_BYTES_MAX,
+                _ => self.service.message_bytes_max(),
+            };
+            let header = match MessageHeader::peek(rest, limit) {
+                Ok(Some(header)) if header.message_bytes <= rest.len() => header,
+                Ok(_) => break,
+                Err(error) => {
+                    self.refuse_bytes(error);
+                    break;
+                }
+            };
+            handled += header.message_bytes;
+            let body = &rest[HEADER_BYTES..header.message_bytes];
+            if let Some(queued) = self.message(&header, body) {
+                return Step::Queue(handled, Box::new(queued));
+            }
+        }
+        if self.phase() >= Phase::Closing {
+            handled = bytes.len();
+        }
+        // Decided appends of a log that has nothing to wait for, and answers made at once.
+        self.outbox.filled.notify();
+        Step::Done(handled)
+    }
+
+    fn refuse_bytes(&self, error: WireError) {
+        let text = error.to_string();
+        self.fail(wire_refusal(error, &text));
+    }
+
+    /// Handles one message; an append that must be queued is handed back.
+    fn message(self: &Rc<Self>, header: &MessageHeader, body: &[u8]) -> Option<Queued> {
+        let request = match Request::decode(header.kind, body) {
+            Ok(request) => request,
+            Err(error) => {
+                self.refuse_bytes(error);
+                return None;
+            }
+        };
+        let asks = (header.request, header.message_bytes);
+        match (self.phase(), request) {
+            (Phase::New, Request::Hello { hello }) => self.hello(&hello, asks),
+            (Phase::New, _) => self.fail(bad_message("the first message is no hello")),
+            (_, Request::Hello { .. }) => self.fail(bad_message("a second hello")),
+            (_, Request::Append { binding, frame }) => return self.append(binding, frame.0, asks),
+            (_, request) => self.request(request, asks),
+        }
+        None
+    }
+
+    fn hello(&self, hello: &Hello<'_>, (request, bytes): (u64, usize)) {
+        let refuse = |code, value, text: &str| {
+            let mut refusal = own(code, text);
+            refusal.value = value;
+            self.fail(refusal);
+        };
+        if hello.magic != Hello::MAGIC {
+            return refuse(
+                ErrorCode::BadMessage,
+                None,
+                "the hello does not begin with SLNP",
+            );
+        }
+        if hello.version_min > PROTOCOL_VERSION || hello.version_max < PROTOCOL_VERSION {
+            let text = format!(
+                "versions {} to {} are offered, {PROTOCOL_VERSION} is spoken",
+                hello.version_min, hello.version_max
+            );
+            return refuse(ErrorCode::Version, Some(PROTOCOL_VERSION.into()), &text);
+        }
+        if let Some(token) = &self.service.options.token
+            && !same_token(token, hello.token.unwrap_or_default())
+        {
+            return refuse(
+                ErrorCode::Unauthorized,
+                None,
+                "the token is wrong or missing",
+            );
+        }
+        if self.service.is_crowded() {
+            let mut refusal = own(ErrorCode::Overloaded, "as many connections as may be");
+            refusal.limit = Some(self.service.options.connections_max as u64);
+            refusal.retryable = true;
+            return self.fail(refusal);
+        }
+        self.set_phase(Phase::Open);
+        self.outbox.take_in(bytes);
+        let welcome = self.service.welcome();
+        self.answer(
+            &sealog_protocol::Answer::Welcome { welcome },
+            request,
+            bytes,
+        );
+    }
+
+    /// Decides about a batch where it lies, or hands it back to be queued.
+    fn append(&self, binding: u32, frame: &[u8], (request, bytes): (u64, usize)) -> Option<Queued> {
+        self.outbox.take_in(bytes);
+        let index = usize::try_from(binding).unwrap_or(usize::MAX);
+        let bindings = self.bindings.borrow();
+        let Some(bound) = bindings.get(index) else {
+            let text = format!("binding {binding} is not known on this connection");
+            let mut refusal = own(ErrorCode::NotBound, &text);
+            refusal.value = Some(binding.into());
+            self.answer_refused(refusal, request, bytes);
+            return None;
+        };
+        let view = match FrameView::parse_plain(frame, &self.service.limits) {
+            Ok(view) => view,
+            Err(error) => {
+                let text = error.to_string();
+                self.answer_refused(frame_refusal(&error, &text), request, bytes);
+                return None;
+            }
+        };
+        if let Some(log) = &bound.log
+            && let Direct::Decided(result, group) = log.append_direct(&bound.feed, &view)
+        {
+            self.appends
+                .decided((bound.lane, log), (request, bytes), (result, group));
+            return None;
+        }
+        let batch = match Batch::from_bytes(frame.to_vec(), &self.service.limits) {
+            Ok(batch) => batch,
+            Err(error) => {
+                let text = error.to_string();
+                self.answer_refused(frame_refusal(&error, &text), request, bytes);
+                return None;
+            }
+        };
+        Some(Queued {
+            request,
+            bytes,
+            binding: bound.clone(),
+            batch,
+        })
+    }
+
+    /// Queues an append: behind others of its log, or to the shard that owns it.
+    async fn queue(self: &Rc<Self>, queued: Queued) {
+        let Queued {
+            request,
+            bytes,
+            binding,
+            batch,
+        } = queued;
+        let slot = self.appends.queued(binding.lane, (request, bytes));
+        let side = &self.service.side;
+        let connection = self.clone();
+        let done = move |result| {
+            connection.appends.fill(slot, result);
+            connection.outbox.filled.notify();
+        };
+        if let Some(log) = &binding.log {
+            let feed = binding.feed.clone();
+            if let Err(error) = side.queue_append((log, feed), batch, done).await {
+                self.appends.fill(slot, Err(error));
+            }
+            return;
+        }
+        let id = binding.feed.id.unwrap_or_default();
+        match side.send_append((&binding.feed.name, id), batch).await {
+            Ok(outcome) => side.spawn("native crossing", async move { done(outcome.await) }),
+            Err(error) => done(Err(error)),
+        }
+    }
+}
+
+/// Compares in a time that does not tell where they differ.
+fn same_token(a: &[u8], b: &[u8]) -> bool {
+    let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
+    a.len() == b.len() && differ == 0
+}

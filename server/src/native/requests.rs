@@ -1,0 +1,308 @@
+//! Requests: everything but appends and reads: each is a task of the shard that answers when it is done.
+//!
+//! **Invariants**
+//! - A request is answered once, whatever happens to it.
+//!
+//! **Not here**: appends (`reader`, `appends`), records (`follow`).
+
+use std::rc::Rc;
+
+use sealog_engine::commit::CommitKind;
+use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
+use sealog_engine::{Error, FeedOptions, FeedRef, Handle, ProducerInfo, ProductionEnv, Result};
+use sealog_frame::Batch;
+use sealog_protocol::{Answer, LogInfo, Refusal, Request, Settling};
+
+use super::connection::{Connection, Phase};
+use super::convert;
+use super::refuse::{bad_message, refusal};
+
+/// Request id, and how many bytes it took.
+pub(super) type Asks = (u64, usize);
+type Engine = Handle<ProductionEnv>;
+
+/// Entries of a page, at most.
+const PAGE_MAX: u32 = 1000;
+
+fn page(limit: u32) -> usize {
+    usize::try_from(limit.clamp(1, PAGE_MAX)).unwrap_or(1)
+}
+
+impl Connection {
+    /// Begins what `request` asks for.
+    pub(super) fn request(self: &Rc<Self>, request: Request<'_>, asks: Asks) {
+        self.outbox.take_in(asks.1);
+        match request {
+            Request::Ping {} => self.answer(&Answer::Pong {}, asks.0, asks.1),
+            Request::Goodbye {} => self.set_phase(Phase::Closing),
+            Request::Credit { bytes } => {
+                self.outbox.answered(asks.1);
+                self.follows.credit(asks.0, bytes);
+            }
+            Request::Cancel {} => {
+                self.outbox.answered(asks.1);
+                self.follows.cancel(asks.0);
+            }
+            Request::Read { scope, wait_ms } => {
+                self.read_once(convert::read(&scope), wait_ms, asks);
+            }
+            Request::Follow {
+                scope,
+                credit_bytes,
+            } => self.follow(convert::read(&scope), credit_bytes, asks),
+            Request::Bind { feed } => self.bind_named(feed.to_owned(), asks),
+            Request::Open { feed } => self.lease(feed.to_owned(), false, asks),
+            Request::Resume { feed } => self.lease(feed.to_owned(), true, asks),
+            Request::Hello { .. } | Request::Append { .. } => {
+                self.fail(bad_message("not a request of its own"));
+            }
+            request => self.ask(request, asks),
+        }
+    }
+
+    /// Answers that `refusal` was the outcome.
+    pub(super) fn answer_refused(&self, refusal: Refusal<'_>, request: u64, bytes: usize) {
+        self.answer(&Answer::Refused { refusal }, request, bytes);
+    }
+
+    /// Answers with `result`.
+    pub(super) fn answer_result(&self, result: Result<Answer<'_>>, (request, bytes): Asks) {
+        match result {
+            Ok(answer) => self.answer(&answer, request, bytes),
+            Err(error) => {
+                let text = error.to_string();
+                self.answer_refused(refusal(&error, &text), request, bytes);
+            }
+        }
+    }
+
+    /// Runs `work` as a task and answers with what it comes to.
+    fn task<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    where
+        F: Future<Output = Result<Answer<'static>>> + 'static,
+    {
+        let future = work(self.service.side.handle().clone());
+        self.run_task(async move |connection| {
+            connection.answer_result(future.await, asks);
+        });
+    }
+
+    /// Runs `work` as a task that counts as one of the connection's.
+    pub(super) fn run_task<F>(self: &Rc<Self>, work: F)
+    where
+        F: AsyncFnOnce(&Rc<Self>) + 'static,
+    {
+        self.running.set(self.running.get() + 1);
+        let connection = self.clone();
+        self.service.side.spawn("native request", async move {
+            work(&connection).await;
+            connection.running.set(connection.running.get() - 1);
+            connection.outbox.filled.notify();
+            connection.outbox.emptied.notify();
+        });
+    }
+
+    fn bind_named(self: &Rc<Self>, name: String, asks: Asks) {
+        self.run_task(async move |connection| {
+            let engine = connection.service.side.handle();
+            let bound = engine.feed(&name).await.map(|info| {
+                let feed = FeedRef {
+                    name: name.as_str().into(),
+                    id: Some(info.id),
+                };
+                Answer::Bound {
+                    binding: connection.bind(feed),
+                    feed: info.id.0,
+                    next_sequence: info.next_sequence,
+                }
+            });
+            connection.answer_result(bound, asks);
+        });
+    }
+
+    fn lease(self: &Rc<Self>, name: String, resume: bool, asks: Asks) {
+        self.run_task(async move |connection| {
+            let leased = connection.take_lease(&name, resume).await;
+            connection.answer_result(leased, asks);
+        });
+    }
+
+    async fn take_lease(&self, name: &str, resume: bool) -> Result<Answer<'static>> {
+        let engine = self.service.side.handle();
+        let lease = match resume {
+            false => engine.open(name).await?,
+            true => engine.resume(name).await?,
+        };
+        let id = lease.feed;
+        let feed = FeedRef {
+            name: name.into(),
+            id: Some(id),
+        };
+        Ok(Answer::Leased {
+            binding: self.bind(feed),
+            feed: id.0,
+            epoch: lease.epoch.0,
+            stream: lease.stream.0,
+            next_sequence: lease.next_sequence,
+        })
+    }
+
+    /// What is asked of the engine as it stands.
+    fn ask(self: &Rc<Self>, request: Request<'_>, asks: Asks) {
+        match request {
+            Request::CreateFeed {
+                feed,
+                keys,
+                exclusive,
+            } => {
+                let (feed, options) = (feed.to_owned(), FeedOptions { keys, exclusive });
+                self.task(asks, async move |engine: Engine| {
+                    let feed = engine.create_feed(&feed, options).await?.0;
+                    Ok(Answer::Created { feed })
+                });
+            }
+            Request::DeleteFeed { feed } => {
+                let feed = feed.to_owned();
+                self.task(asks, async move |engine: Engine| {
+                    engine.delete_feed(&feed).await?;
+                    Ok(Answer::Done {})
+                });
+            }
+            Request::DescribeFeed { feed } => {
+                let feed = feed.to_owned();
+                self.task(asks, async move |engine: Engine| {
+                    let feed = convert::feed(engine.feed(&feed).await?);
+                    Ok(Answer::Feed { feed })
+                });
+            }
+            Request::ListFeeds {
+                prefix,
+                after,
+                limit,
+            } => {
+                let (prefix, after) = (prefix.to_owned(), after.to_owned());
+                self.task(asks, async move |engine: Engine| {
+                    let feeds = engine.list_feeds(&prefix, &after, page(limit)).await?;
+                    let feeds = feeds.into_iter().map(convert::feed).collect();
+                    Ok(Answer::Feeds { feeds })
+                });
+            }
+            Request::Foresee {
+                feed,
+                message,
+                frame,
+            } => self.foresee(feed, message, frame.0, asks),
+            Request::Stats {} => self.task(asks, stats),
+            request => self.ask_streams(request, asks),
+        }
+    }
+
+    fn foresee(self: &Rc<Self>, feed: &str, message: Option<&str>, frame: &[u8], asks: Asks) {
+        let (feed, message) = (feed.to_owned(), message.map(str::to_owned));
+        let batch = Batch::from_bytes(frame.to_vec(), &self.service.limits);
+        let batch = batch.map_err(|error| Error::Batch(error.to_string()));
+        self.task(asks, async move |engine: Engine| {
+            let duplicate = engine.foresee(&feed, &batch?, message.as_deref()).await?;
+            Ok(Answer::Foreseen { duplicate })
+        });
+    }
+
+    fn ask_streams(self: &Rc<Self>, request: Request<'_>, asks: Asks) {
+        match request {
+            Request::Seal {
+                feed,
+                token,
+                message,
+            } => {
+                let (feed, message) = (feed.to_owned(), message.to_owned());
+                self.task(asks, async move |engine: Engine| {
+                    let commit = engine.seal(&feed, token.map(Epoch), &message).await?;
+                    Ok(committed(commit))
+                });
+            }
+            Request::Settle {
+                feed,
+                stream,
+                settling,
+                message,
+            } => {
+                let (feed, message) = (feed.to_owned(), message.to_owned());
+                let kind = match settling {
+                    Settling::Seal => CommitKind::Sealed,
+                    Settling::Discard => CommitKind::Discarded,
+                };
+                self.task(asks, async move |engine: Engine| {
+                    let stream = stream.map(StreamId);
+                    let settled = engine.settle_stream(&feed, stream, kind, &message);
+                    Ok(committed(settled.await?))
+                });
+            }
+            Request::Repair { feed } => {
+                let feed = feed.to_owned();
+                self.task(asks, async move |engine: Engine| {
+                    let commits = engine.repair(&feed).await?;
+                    Ok(Answer::Repaired { commits })
+                });
+            }
+            Request::ListStreams { feed, after, limit } => {
+                let feed = feed.to_owned();
+                self.task(asks, async move |engine: Engine| {
+                    let after = StreamId(after);
+                    let streams = engine.list_streams(&feed, after, page(limit)).await?;
+                    let streams = streams.into_iter().map(convert::stream).collect();
+                    Ok(Answer::Streams { streams })
+                });
+            }
+            Request::ListCommits { feed, from, limit } => {
+                let feed = feed.to_owned();
+                self.task(asks, async move |engine: Engine| {
+                    let from = CommitNumber(from);
+                    let commits = engine.list_commits(&feed, from, page(limit)).await?;
+                    let commits = commits.into_iter().map(convert::commit).collect();
+                    Ok(Answer::Commits { commits })
+                });
+            }
+            request => self.ask_producers(request, asks),
+        }
+    }
+
+    fn ask_producers(self: &Rc<Self>, request: Request<'_>, asks: Asks) {
+        match request {
+            Request::ListProducers { feed, after, limit } => {
+                let (feed, after) = (feed.to_owned(), after.map(<[u8]>::to_vec));
+                self.task(asks, async move |engine: Engine| {
+                    let after = after.as_deref();
+                    let producers = engine.list_producers(&feed, after, page(limit)).await?;
+                    let producers = producers.into_iter().map(convert::producer).collect();
+                    Ok(Answer::Producers { producers })
+                });
+            }
+            Request::DescribeProducer { feed, id } => {
+                let (feed, id) = (feed.to_owned(), id.to_vec());
+                self.task(asks, async move |engine: Engine| {
+                    let state = engine.producer(&feed, &id).await?;
+                    let info = state.map(|state| ProducerInfo { id, state });
+                    let producer = info.map(convert::producer);
+                    Ok(Answer::Producer { producer })
+                });
+            }
+            _ => self.fail(bad_message("a message that is not served")),
+        }
+    }
+}
+
+fn committed(commit: sealog_engine::commit::Commit) -> Answer<'static> {
+    let commit = convert::commit(commit);
+    Answer::Committed { commit }
+}
+
+async fn stats(engine: Engine) -> Result<Answer<'static>> {
+    let logs = engine.stats().await?.into_iter().map(|stats| LogInfo {
+        groups: stats.groups,
+        group_bytes: stats.bytes,
+        poisoned: None,
+    });
+    Ok(Answer::Stats {
+        logs: logs.collect(),
+    })
+}

@@ -1,0 +1,174 @@
+//! Service: what all native connections of a shard share.
+//!
+//! **Invariants**
+//! - At most `connections_max` connections per shard; one more is told so and closed.
+//! - After `drain` no connection is begun, and `drained` answers when the last one has ended.
+//!
+//! **Not here**: what a connection does (`connection`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sealog_engine::{Event, ShardSide};
+use sealog_frame::FrameLimits;
+use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
+
+use super::connection::{Connection, Phase};
+use crate::net::{Listener, Stream};
+
+/// What the operator sets.
+#[derive(Debug, Clone)]
+pub(crate) struct NativeOptions {
+    /// Connections per shard.
+    pub(crate) connections_max: usize,
+    /// Bytes of requests that a connection may leave unanswered.
+    pub(crate) credit_bytes: u32,
+    /// Who may connect; none: anybody.
+    pub(crate) token: Option<Vec<u8>>,
+    /// Ports of the shards, as they come to be known.
+    pub(crate) shard_ports: Arc<Mutex<BTreeMap<usize, u16>>>,
+    /// Random, of this start of the server.
+    pub(crate) server: u64,
+}
+
+impl NativeOptions {
+    /// Shard `shard` listens on `port`.
+    pub(crate) fn note_port(&self, shard: usize, port: u16) {
+        self.ports().insert(shard, port);
+    }
+
+    fn ports(&self) -> MutexGuard<'_, BTreeMap<usize, u16>> {
+        self.shard_ports
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes taken from a socket at once.
+const SCRATCH_BYTES: usize = 256 << 10;
+
+/// The native front end on one shard.
+pub(crate) struct NativeService {
+    pub(crate) side: ShardSide,
+    pub(super) options: NativeOptions,
+    pub(super) limits: FrameLimits,
+    /// Where bytes from sockets land; whoever reads has it for the length of one read.
+    pub(super) scratch: RefCell<Vec<u8>>,
+    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    next: Cell<u64>,
+    draining: Cell<bool>,
+    /// Notified when draining begins, and when a connection ends.
+    changed: Event,
+}
+
+impl NativeService {
+    pub(crate) fn new(side: ShardSide, options: NativeOptions) -> Rc<Self> {
+        let limits = side.handle().frame_limits();
+        Rc::new(Self {
+            side,
+            options,
+            limits,
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            connections: RefCell::new(BTreeMap::new()),
+            next: Cell::new(0),
+            draining: Cell::new(false),
+            changed: Event::new(),
+        })
+    }
+
+    /// Serves what `listener` accepts, until the shard drains.
+    pub(crate) fn serve(self: &Rc<Self>, listener: Listener) {
+        let service = self.clone();
+        self.side.spawn("native accept", async move {
+            while let Some(stream) = service.next(&listener).await {
+                service.begin(stream);
+            }
+        });
+    }
+
+    async fn next(&self, listener: &Listener) -> Option<Stream> {
+        loop {
+            let accepted =
+                futures_lite::future::or(async { Some(listener.accept().await) }, async {
+                    self.changed
+                        .until(|| self.draining.get().then_some(()))
+                        .await;
+                    None
+                });
+            match accepted.await? {
+                Ok(stream) => return Some(stream),
+                // No descriptor left, or the caller has gone: others may do better.
+                Err(_) => self.side.sleep(std::time::Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    fn begin(self: &Rc<Self>, stream: Stream) {
+        let connection = Connection::new(self.clone(), stream);
+        let number = self.next.replace(self.next.get() + 1);
+        self.connections
+            .borrow_mut()
+            .insert(number, connection.clone());
+        let service = self.clone();
+        self.side.spawn("native connection", async move {
+            connection.run().await;
+            service.connections.borrow_mut().remove(&number);
+            service.changed.notify();
+        });
+    }
+
+    /// Whether there are more connections than there may be.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.connections.borrow().len() > self.options.connections_max
+    }
+
+    /// Ends accepting; connections answer what they have taken in, say goodbye and close.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.changed.notify();
+        for connection in self.connections.borrow().values() {
+            connection.set_phase(Phase::Closing);
+        }
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Waits until no connection is left.
+    pub(crate) async fn drained(&self) {
+        let ended = || (self.draining.get() && self.connections.borrow().is_empty()).then_some(());
+        self.changed.until(ended).await;
+    }
+
+    /// Longest request.
+    pub(super) fn message_bytes_max(&self) -> usize {
+        // The frame of an append, and what stands before it.
+        HEADER_BYTES + 4 + self.limits.frame_bytes_max() + 4096
+    }
+
+    pub(super) fn welcome(&self) -> Welcome {
+        let u32_of = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let ports = self.options.ports();
+        let port = |shard| ports.get(&shard).copied().unwrap_or(0);
+        Welcome {
+            version: PROTOCOL_VERSION,
+            features: Features(0),
+            server: self.options.server,
+            agent: concat!("sealog/", env!("CARGO_PKG_VERSION")).to_owned(),
+            message_bytes_max: u32_of(self.message_bytes_max()),
+            credit_bytes: self.options.credit_bytes,
+            producer_batches_max: u32_of(sealog_engine::PRODUCER_RANGES_MAX),
+            batch_bytes_max: u32_of(self.limits.batch_bytes_max),
+            record_bytes_max: u32_of(self.limits.record_bytes_max),
+            records_max: u32_of(self.limits.records_max),
+            logs: u32_of(self.side.handle().logs()),
+            shard: u32_of(self.side.shard()),
+            shards: (0..self.side.shards())
+                .map(|shard| ShardAddress { port: port(shard) })
+                .collect(),
+        }
+    }
+}

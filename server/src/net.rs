@@ -1,0 +1,113 @@
+//! Net: sockets of the shards, on glommio.
+//!
+//! **Invariants**
+//! - This is the only file of the server that names glommio.
+//! - A port is claimed at start and listened on only once the logs behind it serve.
+//! - Reading and writing go on independently of each other; both are cancel safe.
+//!
+//! **Not here**: what is said (`native`), tasks and timers (the engine's shards have them).
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{FromRawFd, IntoRawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_lite::{AsyncRead, AsyncWrite};
+use glommio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that may wait to be accepted, per listener.
+const BACKLOG: i32 = 1024;
+
+/// An address that is taken, and not listened on yet.
+pub(crate) struct Claim {
+    socket: Socket,
+    /// The address, with the port that the system chose if 0 was asked for.
+    pub(crate) address: SocketAddr,
+}
+
+impl Claim {
+    /// Takes `address`; other claims of this process may share it if all are `shared`.
+    pub(crate) fn take(address: SocketAddr, shared: bool) -> io::Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        // A restart finds connections of the process before in their last wait.
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(shared)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        let address = socket.local_addr()?.as_socket().unwrap_or(address);
+        Ok(Self { socket, address })
+    }
+
+    /// Listens, on the shard that calls.
+    pub(crate) fn listen(self) -> io::Result<Listener> {
+        self.socket.listen(BACKLOG)?;
+        // SAFETY: the descriptor is a TCP socket that nobody else owns from here on.
+        let listener = unsafe { TcpListener::from_raw_fd(self.socket.into_raw_fd()) };
+        Ok(Listener(listener))
+    }
+}
+
+/// Accepts connections on one shard.
+pub(crate) struct Listener(TcpListener);
+
+impl Listener {
+    /// The next connection.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a connection that arrived meanwhile waits for the next call.
+    pub(crate) async fn accept(&self) -> io::Result<Stream> {
+        let stream = self.0.accept().await.map_err(io::Error::from)?;
+        stream.set_nodelay(true).map_err(io::Error::from)?;
+        Ok(Stream {
+            stream: RefCell::new(stream),
+        })
+    }
+}
+
+/// A connection. Reader and writer share it.
+pub(crate) struct Stream {
+    stream: RefCell<TcpStream>,
+}
+
+impl Stream {
+    /// Bytes into `buf`; 0: the other side has ended.
+    pub(crate) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buf)
+    }
+
+    /// Writes all of `buf`.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: part of `buf` may have left.
+    pub(crate) async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            let written = std::future::poll_fn(|cx| {
+                Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf)
+            });
+            match written.await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                bytes => buf = &buf[bytes..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will be written.
+    pub(crate) async fn finish(&self) {
+        let finish =
+            std::future::poll_fn(|cx| Pin::new(&mut *self.stream.borrow_mut()).poll_close(cx));
+        // The other side may be gone already.
+        let _ = finish.await;
+    }
+}

@@ -1,0 +1,104 @@
+//! Shard: the front ends of one shard: their listeners, and what the main thread tells them.
+//!
+//! **Invariants**
+//! - The main thread hears of every shard before the engine counts as open.
+//! - Draining ends when the last connection has, or the grace time.
+//!
+//! **Not here**: signals (`serve`).
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sealog_engine::ShardSide;
+
+use super::Notice;
+use crate::native::{NativeOptions, NativeService};
+use crate::net::Claim;
+
+/// Whether a shard listens; if not, why.
+pub(super) type Up = Result<(), String>;
+
+/// What the main thread tells a shard.
+pub(super) enum Control {
+    /// Answer what was taken in, and end.
+    Drain {
+        /// For so long at most.
+        grace: Duration,
+        /// Told when it is done.
+        done: flume::Sender<()>,
+    },
+}
+
+/// What each shard starts its front ends with.
+#[derive(Clone)]
+pub(super) struct Front {
+    pub(super) address: SocketAddr,
+    /// Port of shard 0; the others follow it. 0: the system chooses.
+    pub(super) shard_port: u16,
+    pub(super) options: NativeOptions,
+    pub(super) up: flume::Sender<Up>,
+    pub(super) control: Arc<Mutex<Vec<flume::Sender<Control>>>>,
+    pub(super) stopped: flume::Sender<Notice>,
+}
+
+impl Front {
+    /// Starts serving on the shard that calls.
+    pub(super) fn begin(self, side: ShardSide) {
+        let service = NativeService::new(side.clone(), self.options.clone());
+        let listening = self.listen(&service);
+        let _ = self.up.send(listening.map_err(|error| error.to_string()));
+        let (control, commands) = flume::unbounded();
+        let mut shards = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        shards.push(control);
+        drop(shards);
+        side.spawn("control", obey(service, commands));
+        self.watch_logs(&side);
+    }
+
+    fn listen(&self, service: &Rc<NativeService>) -> io::Result<()> {
+        let shard = u16::try_from(service.side.shard()).unwrap_or(u16::MAX);
+        let own = match self.shard_port {
+            0 => 0,
+            first => first
+                .checked_add(shard)
+                .ok_or_else(|| io::Error::other(format!("port {first} + {shard} is none")))?,
+        };
+        let own = SocketAddr::new(self.address.ip(), own);
+        let named = |address: SocketAddr| {
+            move |error: io::Error| {
+                io::Error::new(error.kind(), format!("listening on {address}: {error}"))
+            }
+        };
+        let shared = Claim::take(self.address, true).map_err(named(self.address))?;
+        let own = Claim::take(own, false).map_err(named(own))?;
+        self.options
+            .note_port(service.side.shard(), own.address.port());
+        service.serve(shared.listen()?);
+        service.serve(own.listen()?);
+        Ok(())
+    }
+
+    /// Tells the main thread when a log of this shard stops.
+    fn watch_logs(&self, side: &ShardSide) {
+        for log in side.logs() {
+            let (log, stopped) = (log.clone(), self.stopped.clone());
+            side.spawn("watch log", async move {
+                let never = log.progress().until(|| log.outcome(u64::MAX)).await;
+                if let Err(error) = never {
+                    let _ = stopped.send(Notice::Stopped(error.to_string()));
+                }
+            });
+        }
+    }
+}
+
+async fn obey(service: Rc<NativeService>, commands: flume::Receiver<Control>) {
+    while let Ok(Control::Drain { grace, done }) = commands.recv_async().await {
+        service.drain();
+        futures_lite::future::or(service.drained(), service.side.sleep(grace)).await;
+        let _ = done.send(());
+    }
+}

@@ -1,0 +1,4 @@
+//! Net: `sealog serve` over the native protocol, from the outside.
+
+mod protocol;
+mod server;

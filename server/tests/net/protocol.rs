@@ -1,0 +1,187 @@
+//! Protocol: what a client sees of the native protocol.
+
+use sealog_frame::FrameView;
+use sealog_protocol::{Answer, ErrorCode, ReadFrom, ReadScope, Request, Rest};
+
+use crate::server::{Connection, Server, frame};
+
+fn scope(feed: &str) -> ReadScope<'_> {
+    ReadScope {
+        feed,
+        stream: None,
+        from: ReadFrom::Sequence(0),
+        end: u64::MAX,
+        bytes_max: 1 << 20,
+        fingerprints: false,
+    }
+}
+
+/// Payloads of the frames in an answer.
+fn payloads(mut frames: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    while !frames.is_empty() {
+        let (view, rest) = FrameView::split_trusted(frames).expect("whole frames");
+        all.extend(view.records().map(|record| record.payload.to_vec()));
+        frames = rest;
+    }
+    all
+}
+
+#[test]
+fn append_read_and_seal_over_one_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let mut client = server.connect();
+    let binding = client.feed("orders");
+    for n in 0..3_u64 {
+        let frame = frame(&[b"a", b"b"]);
+        let answer = client.call(&Request::Append {
+            binding,
+            frame: Rest(&frame),
+        });
+        let Answer::Appended { first, last, .. } = answer else {
+            panic!("{answer:?}");
+        };
+        assert_eq!((first, last), (2 * n, 2 * n + 1));
+    }
+    let read = Request::Read {
+        scope: scope("orders"),
+        wait_ms: 0,
+    };
+    let Answer::Records { records } = client.call(&read) else {
+        panic!("no records");
+    };
+    assert_eq!((records.first, records.next, records.tail), (0, 6, 6));
+    assert_eq!(payloads(records.frames.0).concat(), b"ababab");
+    let seal = Request::Seal {
+        feed: "orders",
+        token: None,
+        message: "done",
+    };
+    let Answer::Committed { commit } = client.call(&seal) else {
+        panic!("no commit");
+    };
+    assert_eq!(
+        (commit.number, commit.records, commit.first, commit.end),
+        (0, 6, 0, 6)
+    );
+}
+
+#[test]
+fn appends_pipelined_are_acknowledged_in_order() {
+    const BATCHES: u64 = 5_000;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    for address in [server.address] {
+        let mut client = Connection::open(address);
+        let binding = client.feed("numbers");
+        let mut sender = client.stream.try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            use std::io::Write;
+            for n in 0..BATCHES {
+                let frame = frame(&[&n.to_le_bytes()]);
+                let mut bytes = Vec::new();
+                let append = Request::Append {
+                    binding,
+                    frame: Rest(&frame),
+                };
+                append.encode(1000 + n, 0, &mut bytes);
+                sender.write_all(&bytes).unwrap();
+            }
+        });
+        for n in 0..BATCHES {
+            let (header, answer) = client.receive().expect("an ack");
+            assert_eq!(header.request, 1000 + n);
+            let Answer::Appended { first, .. } = answer else {
+                panic!("{answer:?}");
+            };
+            assert_eq!(first, n);
+        }
+        sending.join().unwrap();
+    }
+}
+
+#[test]
+fn follow_gives_what_is_there_and_what_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let mut writer = server.connect();
+    let binding = writer.feed("f");
+    let mut reader = server.connect();
+    let follow = reader.send(&Request::Follow {
+        scope: scope("f"),
+        credit_bytes: 1 << 20,
+    });
+    let mut got = Vec::new();
+    for n in 0..10_u8 {
+        let frame = frame(&[&[n]]);
+        let answer = writer.call(&Request::Append {
+            binding,
+            frame: Rest(&frame),
+        });
+        assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
+        let (header, answer) = reader.receive().expect("records");
+        assert_eq!(
+            (header.request, header.flags),
+            (follow, sealog_protocol::MORE)
+        );
+        let Answer::Records { records } = answer else {
+            panic!("{answer:?}");
+        };
+        got.extend(payloads(records.frames.0).concat());
+    }
+    assert_eq!(got, (0..10).collect::<Vec<u8>>());
+    let mut bytes = Vec::new();
+    Request::Cancel {}.encode(follow, 0, &mut bytes);
+    std::io::Write::write_all(&mut reader.stream, &bytes).unwrap();
+    let (header, _) = reader.receive().expect("the last answer");
+    assert_eq!((header.request, header.flags), (follow, 0));
+}
+
+#[test]
+fn refusals_name_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let mut client = server.connect();
+    let answer = client.call(&Request::Bind { feed: "none" });
+    let Answer::Refused { refusal } = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(
+        (refusal.code, refusal.subject),
+        (ErrorCode::FeedNotFound, "none")
+    );
+    let frame = frame(&[b"x"]);
+    let answer = client.call(&Request::Append {
+        binding: 7,
+        frame: Rest(&frame),
+    });
+    let Answer::Refused { refusal } = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(
+        (refusal.code, refusal.value),
+        (ErrorCode::NotBound, Some(7))
+    );
+}
+
+#[test]
+fn sigterm_answers_what_was_taken_in_and_ends_with_status_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), &[]);
+    let mut client = server.connect();
+    let binding = client.feed("f");
+    let frame = frame(&[b"x"]);
+    let id = client.send(&Request::Append {
+        binding,
+        frame: Rest(&frame),
+    });
+    let (header, answer) = client.receive().expect("an ack");
+    assert_eq!(header.request, id);
+    assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
+    server.signal(libc::SIGTERM);
+    let (_, last) = client.receive().expect("a goodbye");
+    assert!(matches!(last, Answer::Goodbye { .. }), "{last:?}");
+    assert!(client.receive().is_none());
+    assert_eq!(server.wait().code(), Some(0));
+}
