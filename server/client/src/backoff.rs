@@ -94,10 +94,17 @@ impl Tries {
     pub(crate) fn after(&mut self, error: &Error) -> Option<Duration> {
         let attempt = self.failed;
         self.failed += 1;
-        if self.policy.attempts_max.is_some_and(|max| self.failed >= max) {
+        if self
+            .policy
+            .attempts_max
+            .is_some_and(|max| self.failed >= max)
+        {
             return None;
         }
-        let delay = self.policy.delay(attempt, random()).max(error.retry_after());
+        let delay = self
+            .policy
+            .delay(attempt, random())
+            .max(error.retry_after());
         (Instant::now() + delay < self.end()).then_some(delay)
     }
 }
@@ -106,7 +113,9 @@ impl Tries {
 pub(crate) fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| {
         let now = std::time::SystemTime::now();
-        let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since = now
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
         u64::from(since.subsec_nanos()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     })
 }
@@ -168,7 +177,8 @@ mod tests {
         };
         let error = Error::disconnected("");
         let mut tries = Tries::new(policy);
-        let counted = |tries: &mut Tries| (0..5).take_while(|_| tries.after(&error).is_some()).count();
+        let counted =
+            |tries: &mut Tries| (0..5).take_while(|_| tries.after(&error).is_some()).count();
         assert_eq!(counted(&mut tries), 2);
         tries.restart();
         assert_eq!(counted(&mut tries), 2);

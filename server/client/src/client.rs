@@ -63,10 +63,11 @@ impl Client {
         let options = Arc::new(options);
         let links = Links::new(Address::parse(address)?, options.clone());
         let client = Self(Arc::new(Shared { options, links }));
-        client.call(None, &Request::Ping {}, Again::Always, |_, answer| {
-            matches!(answer, Answer::Pong {}).then_some(())
-        })
-        .await?;
+        client
+            .call(None, &Request::Ping {}, Again::Always, |_, answer| {
+                matches!(answer, Answer::Pong {}).then_some(())
+            })
+            .await?;
         Ok(client)
     }
 
@@ -145,7 +146,10 @@ impl Client {
                 return Err(error);
             };
             // The link paces its own tries.
-            if !matches!(error.kind(), ErrorKind::Connect { .. } | ErrorKind::Disconnected) {
+            if !matches!(
+                error.kind(),
+                ErrorKind::Connect { .. } | ErrorKind::Disconnected
+            ) {
                 let until = Instant::now() + delay;
                 if until >= end {
                     return Err(error);
@@ -167,7 +171,9 @@ impl Client {
             let after = self.0.options.request_timeout;
             Error::timed_out(after, "no connection").with_effects(Effects::None)
         };
-        let conn = timeout_at(end, self.connection(feed)).await.map_err(late)??;
+        let conn = timeout_at(end, self.connection(feed))
+            .await
+            .map_err(late)??;
         let left = end.saturating_duration_since(Instant::now());
         let asked = conn.ask(request, left).await;
         let message = asked.map_err(|error| match again {

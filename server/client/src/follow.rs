@@ -153,6 +153,9 @@ impl Follow {
     }
 
     async fn step(&mut self) -> Result<Option<RecordBatch>> {
+        if self.position.is_none() && !matches!(self.options.from, ReadFrom::Sequence(_)) {
+            return self.begin().await;
+        }
         if self.subscription.is_none() {
             let deadline = self.tries.end();
             let subscribed = timeout_at(deadline, self.subscribe()).await;
@@ -172,7 +175,9 @@ impl Follow {
         let batch = RecordBatch::parse(&message, self.options.end)?;
         if self.position.is_some_and(|due| due != batch.first()) || batch.next() < batch.first() {
             let (due, first) = (self.position.unwrap_or_default(), batch.first());
-            return Err(Error::protocol(format!("records from {first} on, {due} is due")));
+            return Err(Error::protocol(format!(
+                "records from {first} on, {due} is due"
+            )));
         }
         subscription.give_back(batch.frames_bytes(), self.options.buffer_bytes);
         self.tries.restart();
@@ -185,6 +190,18 @@ impl Follow {
         Ok((!batch.is_empty()).then_some(batch))
     }
 
+    /// Settles where a follow begins that was not given a sequence, by a first read: the tail moves on, and
+    /// what comes after a lost connection must not be skipped.
+    async fn begin(&mut self) -> Result<Option<RecordBatch>> {
+        let batch = self
+            .client
+            .read(&self.feed, &self.options.without_wait())
+            .await?;
+        self.position = Some(batch.next());
+        self.ended = batch.is_end() || batch.next() >= self.options.end;
+        Ok((!batch.is_empty()).then_some(batch))
+    }
+
     async fn retry(&mut self, error: Error) -> Result<()> {
         self.subscription = None;
         let delay = match error.is_retryable() {
@@ -193,7 +210,14 @@ impl Follow {
         };
         match delay {
             // The link paces its own tries.
-            Some(_) if matches!(error.kind(), ErrorKind::Connect { .. } | ErrorKind::Disconnected) => Ok(()),
+            Some(_)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Connect { .. } | ErrorKind::Disconnected
+                ) =>
+            {
+                Ok(())
+            }
             Some(delay) => {
                 sleep(delay).await;
                 Ok(())
@@ -208,7 +232,9 @@ impl Follow {
     async fn subscribe(&mut self) -> Result<Subscription> {
         let conn = self.client.connection(Some(&self.feed)).await?;
         let describe = Request::DescribeFeed { feed: &self.feed };
-        let described = conn.ask(&describe, self.client.options().request_timeout).await?;
+        let described = conn
+            .ask(&describe, self.client.options().request_timeout)
+            .await?;
         let id = match described.answer()? {
             Answer::Feed { feed } => feed.id,
             _ => return Err(Error::protocol("a feed is described by something else")),

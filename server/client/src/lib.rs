@@ -23,7 +23,9 @@ pub use follow::{Follow, FollowStream};
 pub use ops::FeedOptions;
 pub use options::{ClientOptions, Identity, Producer, SessionOptions, Tls, Token};
 pub use read::{ReadOptions, RecordBatch};
-pub use session::{Ack, Acks, AppendSession, AppendSink, IntoBatch, Lease, Matching, Ticket, Unsettled};
+pub use session::{
+    Ack, Acks, AppendSession, AppendSink, IntoBatch, Lease, Matching, Ticket, Unsettled,
+};
 
 pub use sealog_frame::{Batch, BatchBuilder, FrameLimits, MatchSequence, Record, RecordView};
 pub use sealog_protocol::{

@@ -173,7 +173,9 @@ impl Links {
 
     /// Dials the shard's own port, or else the shared one.
     async fn dial(&self, key: Key, making: &mut Making) -> Result<Arc<Conn>> {
-        let skip = making.skip_port_until.is_some_and(|until| Instant::now() < until);
+        let skip = making
+            .skip_port_until
+            .is_some_and(|until| Instant::now() < until);
         if let (Key::Shard(shard), false) = (key, skip)
             && let Some(port) = self.port_of(shard)
         {

@@ -116,7 +116,12 @@ impl Client {
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
-    pub async fn list_streams(&self, feed: &str, after: u64, limit: u32) -> Result<Vec<StreamInfo>> {
+    pub async fn list_streams(
+        &self,
+        feed: &str,
+        after: u64,
+        limit: u32,
+    ) -> Result<Vec<StreamInfo>> {
         let request = Request::ListStreams { feed, after, limit };
         let take = take!(Answer::Streams { streams } => streams);
         self.call(Some(feed), &request, Again::Always, take).await
@@ -270,6 +275,7 @@ impl Client {
     /// Cancel safe: only reads.
     pub async fn stats(&self) -> Result<Vec<LogInfo>> {
         let take = take!(Answer::Stats { logs } => logs);
-        self.call(None, &Request::Stats {}, Again::Always, take).await
+        self.call(None, &Request::Stats {}, Again::Always, take)
+            .await
     }
 }

@@ -199,13 +199,12 @@ mod tests {
     #[test]
     fn tls_needs_a_certificate_and_a_name() {
         assert!(Tls::trusting(b"").is_err());
-        let config = ClientConfig::builder_with_provider(Arc::new(
-            rustls::crypto::ring::default_provider(),
-        ))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth();
+        let config =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(RootCertStore::empty())
+                .with_no_client_auth();
         let tls = Tls::with_config(Arc::new(config));
         assert!(tls.clone().server_name("a b").is_err());
         assert!(tls.server_name("sealog.example").is_ok());

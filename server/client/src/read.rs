@@ -69,6 +69,13 @@ impl ReadOptions {
         }
     }
 
+    pub(crate) fn without_wait(&self) -> Self {
+        Self {
+            wait: Duration::ZERO,
+            ..self.clone()
+        }
+    }
+
     pub(crate) fn scope<'a>(&self, feed: &'a str, from: ReadFrom) -> ReadScope<'a> {
         ReadScope {
             feed,
@@ -103,7 +110,8 @@ impl RecordBatch {
         let (mut count, mut at) = (0, 0);
         while !rest.is_empty() {
             let (frame, behind) = FrameView::split_trusted(rest).map_err(corrupt)?;
-            let frame = FrameView::parse(frame.as_bytes(), &FrameLimits::DEFAULT).map_err(corrupt)?;
+            let frame =
+                FrameView::parse(frame.as_bytes(), &FrameLimits::DEFAULT).map_err(corrupt)?;
             if frame.base_sequence() < at {
                 return Err(Error::protocol("frames are out of order"));
             }
@@ -113,7 +121,9 @@ impl RecordBatch {
         }
         if !records.fingerprints.is_empty() && records.fingerprints.len() != count {
             let have = records.fingerprints.len();
-            return Err(Error::protocol(format!("{have} fingerprints of {count} records")));
+            return Err(Error::protocol(format!(
+                "{have} fingerprints of {count} records"
+            )));
         }
         Ok(Self {
             frames,

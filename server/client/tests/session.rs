@@ -20,8 +20,13 @@ use sealog_client::{
 use sealog_protocol::ErrorCode;
 
 async fn client_of(fake: &Fake) -> Client {
-    let client = Client::connect_with(&fake.address.to_string(), quick()).await.unwrap();
-    client.create_feed("f", FeedOptions::default()).await.unwrap();
+    let client = Client::connect_with(&fake.address.to_string(), quick())
+        .await
+        .unwrap();
+    client
+        .create_feed("f", FeedOptions::default())
+        .await
+        .unwrap();
     client
 }
 
@@ -68,7 +73,10 @@ async fn session_opens_appends_seals_and_is_over() {
         let view = batch.view();
         assert_eq!(view.fencing_token(), Some(1));
         let tag = view.producer().unwrap();
-        assert_eq!((tag.id, tag.epoch, tag.sequence), (&b"sealog.session"[..], 1, 0));
+        assert_eq!(
+            (tag.id, tag.epoch, tag.sequence),
+            (&b"sealog.session"[..], 1, 0)
+        );
     })
     .await;
 }
@@ -81,7 +89,10 @@ async fn resumed_session_goes_on_in_the_stream() {
         let first = client.open("f").await.unwrap();
         appended(&first, 0, 3).await;
         let second = client.resume("f").await.unwrap();
-        assert_eq!(second.lease().unwrap().stream, first.lease().unwrap().stream);
+        assert_eq!(
+            second.lease().unwrap().stream,
+            first.lease().unwrap().stream
+        );
         appended(&second, 3, 5).await;
         let fenced = first.append("late").await.unwrap_err();
         let kind = ErrorKind::Fenced {
@@ -129,7 +140,10 @@ async fn lost_answer_of_a_conditional_append_is_success() {
             expected: Some(6),
             actual: Some(7),
         };
-        assert_eq!((mismatch.kind(), mismatch.effects()), (&kind, Effects::None));
+        assert_eq!(
+            (mismatch.kind(), mismatch.effects()),
+            (&kind, Effects::None)
+        );
         // A refusal is one batch's own where no sequences chain them.
         plain.append("w").await.unwrap();
     })
@@ -144,7 +158,11 @@ async fn answers_lost_again_and_again_store_everything_once() {
         let session = client.open("f").await.unwrap();
         let acks = session.acks();
         for round in 0..20 {
-            let bad = if round % 2 == 0 { Act::LoseAnswer } else { Act::Lose };
+            let bad = if round % 2 == 0 {
+                Act::LoseAnswer
+            } else {
+                Act::Lose
+            };
             let before = (0..round).map(|_| Act::Fair);
             fake.act(before.chain([bad]));
             appended(&session, round * 20, round * 20 + 20).await;
@@ -183,8 +201,14 @@ async fn refused_batch_alone_leaves_the_session_and_its_sequence() {
         let session = client.open("f").await.unwrap();
         for at in 0..3 {
             let mismatch = session.append(Matching::at(90, "x")).await.unwrap_err();
-            assert!(matches!(mismatch.kind(), ErrorKind::SequenceMismatch { .. }));
-            assert_eq!(session.append(payload(at).as_slice()).await.unwrap().first, at);
+            assert!(matches!(
+                mismatch.kind(),
+                ErrorKind::SequenceMismatch { .. }
+            ));
+            assert_eq!(
+                session.append(payload(at).as_slice()).await.unwrap().first,
+                at
+            );
         }
         assert_eq!(fake.payloads("f"), expected(3));
     })
@@ -251,7 +275,10 @@ async fn feed_that_was_replaced_stops_the_session() {
         let session = client.open("f").await.unwrap();
         appended(&session, 0, 2).await;
         client.delete_feed("f").await.unwrap();
-        client.create_feed("f", FeedOptions::default()).await.unwrap();
+        client
+            .create_feed("f", FeedOptions::default())
+            .await
+            .unwrap();
         fake.cut();
         let error = session.append("x").await.unwrap_err();
         let replaced = ErrorKind::FeedReplaced {
@@ -315,7 +342,10 @@ async fn window_bounds_what_is_unacked_and_opens_again_after_a_reconnect() {
         assert_eq!(session.unacked_bytes(), 64 << 10);
         fake.cut();
         for ticket in tickets {
-            assert!(ticket.await.unwrap().duplicate, "it was stored before the cut");
+            assert!(
+                ticket.await.unwrap().duplicate,
+                "it was stored before the cut"
+            );
         }
         assert_eq!(session.unacked_bytes(), 0);
         session.append(block.as_slice()).await.unwrap();
@@ -336,7 +366,10 @@ async fn ten_thousand_batches_nobody_awaits_are_acked_in_order() {
         let session = client.open_with("f", options).await.unwrap();
         let acks = session.acks();
         for number in 0..10_000 {
-            let _ = session.append_async(payload(number).as_slice()).await.unwrap();
+            let _ = session
+                .append_async(payload(number).as_slice())
+                .await
+                .unwrap();
             assert!(session.unacked_bytes() <= 64 << 10);
         }
         session.close().await.unwrap();
@@ -366,7 +399,10 @@ async fn acks_not_taken_hold_back_who_appends_with_backpressure() {
         let full = tokio::time::timeout(wait, session.append_async(ninth.as_slice())).await;
         assert!(full.is_err(), "eight acks are not taken");
         let (taken, appended) = tokio::join!(acks.next(), session.append(ninth.as_slice()));
-        assert_eq!((taken.unwrap().unwrap().first, appended.unwrap().first), (0, 8));
+        assert_eq!(
+            (taken.unwrap().unwrap().first, appended.unwrap().first),
+            (0, 8)
+        );
         drop(acks);
         for number in 9..30 {
             session.append(payload(number).as_slice()).await.unwrap();
@@ -388,7 +424,9 @@ async fn close_with_a_full_window_returns_in_time_and_lists_what_is_unknown() {
         let session = client.open_with("f", options).await.unwrap();
         appended(&session, 0, 2).await;
         fake.act((0..4).map(|_| Act::Silent));
-        let tickets: Vec<_> = (2..10).map(|n| session.submit(payload(n).as_slice())).collect();
+        let tickets: Vec<_> = (2..10)
+            .map(|n| session.submit(payload(n).as_slice()))
+            .collect();
         let began = std::time::Instant::now();
         let unsettled = session.close().await.unwrap_err();
         assert!(began.elapsed() < Duration::from_secs(2));
@@ -396,7 +434,11 @@ async fn close_with_a_full_window_returns_in_time_and_lists_what_is_unknown() {
         assert_eq!(unsettled.unknown, [2, 3, 4, 5]);
         assert_eq!(unsettled.unsent, [6, 7, 8, 9]);
         for (number, ticket) in (2..).zip(tickets) {
-            let effects = if number < 6 { Effects::Unknown } else { Effects::None };
+            let effects = if number < 6 {
+                Effects::Unknown
+            } else {
+                Effects::None
+            };
             assert_eq!(ticket.await.unwrap_err().effects(), effects, "{number}");
         }
     })
@@ -428,7 +470,9 @@ async fn no_more_than_the_announced_batches_are_in_flight() {
         let client = client_of(&fake).await;
         let session = client.open("f").await.unwrap();
         fake.act([Act::Silent, Act::Silent, Act::Silent]);
-        let tickets: Vec<_> = (0..10).map(|n| session.submit(payload(n).as_slice())).collect();
+        let tickets: Vec<_> = (0..10)
+            .map(|n| session.submit(payload(n).as_slice()))
+            .collect();
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(fake.lock().appends, 3);
         fake.cut();
@@ -446,8 +490,14 @@ async fn credit_bounds_the_bytes_in_flight_of_all_sessions() {
         let fake = Fake::start().await;
         fake.lock().credit_bytes = 4_000;
         let client = client_of(&fake).await;
-        client.create_feed("g", FeedOptions::default()).await.unwrap();
-        let (f, g) = (client.open("f").await.unwrap(), client.open("g").await.unwrap());
+        client
+            .create_feed("g", FeedOptions::default())
+            .await
+            .unwrap();
+        let (f, g) = (
+            client.open("f").await.unwrap(),
+            client.open("g").await.unwrap(),
+        );
         let block = vec![1; 1_000];
         // One request alone may be larger than the credit.
         f.append(vec![2; 10_000].as_slice()).await.unwrap();
@@ -479,7 +529,9 @@ async fn silent_server_is_given_up_and_another_connection_made() {
             stall_up: Some(3_000),
             ..Plan::default()
         });
-        let client = Client::connect_with(&proxy.address.to_string(), quick()).await.unwrap();
+        let client = Client::connect_with(&proxy.address.to_string(), quick())
+            .await
+            .unwrap();
         let session = client.open("f").await.unwrap();
         appended(&session, 0, 100).await;
         assert_eq!(fake.payloads("f"), expected(100));
@@ -512,10 +564,15 @@ async fn server_that_does_not_come_back_ends_the_session() {
         let fake = Fake::start().await;
         let mut options = quick();
         options.retry.elapsed_max = Duration::from_millis(300);
-        let client = Client::connect_with(&fake.address.to_string(), options).await.unwrap();
-        client.create_feed("f", FeedOptions::default()).await.unwrap();
+        let client = Client::connect_with(&fake.address.to_string(), options)
+            .await
+            .unwrap();
+        client
+            .create_feed("f", FeedOptions::default())
+            .await
+            .unwrap();
         let session = client.open("f").await.unwrap();
-        fake.act([Act::Silent]);
+        fake.act([Act::Silent, Act::Silent]);
         let (sent, waiting) = (session.submit("x"), session.submit("y"));
         tokio::time::sleep(Duration::from_millis(30)).await;
         drop(fake);
@@ -585,7 +642,10 @@ async fn own_producer_goes_on_where_it_was_and_is_fenced_by_a_newer_epoch() {
         let newer = client.join("f", options(4, None)).await.unwrap();
         assert_eq!(newer.append("payload 5").await.unwrap().first, 5);
         let fenced = client.join("f", options(3, None)).await.err().unwrap();
-        assert!(matches!(fenced.kind(), ErrorKind::ProducerFenced { current: 4, .. }));
+        assert!(matches!(
+            fenced.kind(),
+            ErrorKind::ProducerFenced { current: 4, .. }
+        ));
         assert_eq!(fake.payloads("f"), expected(6));
     })
     .await;
@@ -616,7 +676,10 @@ async fn sink_applies_backpressure_and_flushes_when_all_is_acked() {
         assert!(sink.send(large).await.is_err(), "over the window");
         fake.act([Act::Refuse(ErrorCode::KeysNotAllowed, Effects::None, false)]);
         assert!(sink.send(batch(b"x")).await.is_err());
-        assert!(sink.send(batch(b"y")).await.is_err(), "nothing behind a hole");
+        assert!(
+            sink.send(batch(b"y")).await.is_err(),
+            "nothing behind a hole"
+        );
         assert_eq!(fake.payloads("f"), expected(300));
     })
     .await;
@@ -630,13 +693,18 @@ async fn dropped_session_stops_sending_and_what_was_sent_is_acked() {
         let client = client_of(&fake).await;
         let session = client.open("f").await.unwrap();
         fake.act([Act::Slow(Duration::from_millis(50))]);
-        let tickets: Vec<_> = (0..4).map(|n| session.submit(payload(n).as_slice())).collect();
+        let tickets: Vec<_> = (0..4)
+            .map(|n| session.submit(payload(n).as_slice()))
+            .collect();
         drop(session);
         let mut outcomes = Vec::new();
         for ticket in tickets {
             outcomes.push(ticket.await.map(|ack| ack.first).map_err(|e| e.effects()));
         }
-        assert_eq!(outcomes, [Ok(0), Ok(1), Err(Effects::None), Err(Effects::None)]);
+        assert_eq!(
+            outcomes,
+            [Ok(0), Ok(1), Err(Effects::None), Err(Effects::None)]
+        );
         assert_eq!(fake.payloads("f"), expected(2));
         assert_eq!(client.feed("f").await.unwrap().open_stream, Some(1));
     })

@@ -41,7 +41,9 @@ impl Address {
         let wrong = || Error::invalid(format!("address {text:?} is not HOST:PORT"));
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().map_err(|_| wrong())?;
-        let host = host.strip_prefix('[').map_or(Some(host), |h| h.strip_suffix(']'));
+        let host = host
+            .strip_prefix('[')
+            .map_or(Some(host), |h| h.strip_suffix(']'));
         match host {
             Some(host) if !host.is_empty() => Ok(Self {
                 host: host.to_owned(),
@@ -77,7 +79,9 @@ pub(crate) async fn dial(address: &Address, options: &ClientOptions) -> Result<A
         };
         Error::new(kind, Effects::None, format!("no welcome within {within:?}"))
     };
-    timeout(within, connect(address, options)).await.map_err(late)?
+    timeout(within, connect(address, options))
+        .await
+        .map_err(late)?
 }
 
 async fn connect(address: &Address, options: &ClientOptions) -> Result<Arc<Conn>> {
@@ -89,14 +93,26 @@ async fn connect(address: &Address, options: &ClientOptions) -> Result<Arc<Conn>
         let mut socket = socket;
         let (welcome, rest) = greet(&mut socket, address, options).await?;
         let (reader, writer) = socket.into_split();
-        return Ok(start(Box::new(reader), Box::new(writer), welcome, rest, options));
+        return Ok(start(
+            Box::new(reader),
+            Box::new(writer),
+            welcome,
+            rest,
+            options,
+        ));
     };
     let name = server_name(tls, address)?;
     let connector = TlsConnector::from(tls.config.clone());
     let mut socket = connector.connect(name, socket).await.map_err(failed)?;
     let (welcome, rest) = greet(&mut socket, address, options).await?;
     let (reader, writer) = tokio::io::split(socket);
-    Ok(start(Box::new(reader), Box::new(writer), welcome, rest, options))
+    Ok(start(
+        Box::new(reader),
+        Box::new(writer),
+        welcome,
+        rest,
+        options,
+    ))
 }
 
 fn server_name(tls: &Tls, address: &Address) -> Result<ServerName<'static>> {

@@ -3,7 +3,8 @@
 //! **Invariants**
 //! - The writer never keeps the reader from reading, nor the reader the writer from writing.
 //! - A received buffer's answers are handed out together: each session is locked once per buffer.
-//! - Silence for three heartbeats ends the connection.
+//! - Silence for three heartbeats ends the connection; so does a ping without pong, or a write that does
+//!   not move, for six: a path may be dead in one direction only.
 //!
 //! **Not here**: what an answer means (`session`, `follow`).
 
@@ -16,7 +17,7 @@ use sealog_protocol::{
     Answer, CONNECTION, Effects, HEADER_BYTES, MESSAGE_BYTES_MAX, MessageHeader, Request,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::outbox::Outbox;
 use super::{Conn, Message, ORDINAL_BITS, Route};
@@ -30,6 +31,8 @@ pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 const READ_BYTES: usize = 64 << 10;
 /// Silence that ends a connection, in heartbeats.
 const SILENT_HEARTBEATS: u32 = 3;
+/// Heartbeats within which what was sent must have got through.
+const STUCK_HEARTBEATS: u32 = 6;
 
 /// Starts both tasks. They end with the connection.
 pub(super) fn run(
@@ -57,6 +60,7 @@ pub(super) fn run(
 }
 
 async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io::Result<()> {
+    let stuck = heartbeat * STUCK_HEARTBEATS;
     let mut spent = Outbox::default();
     loop {
         {
@@ -67,7 +71,7 @@ async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io:
             state.outbox.take(&mut spent);
         }
         if spent.is_empty() {
-            wait_for_work(conn, heartbeat).await;
+            wait_for_work(conn, heartbeat).await?;
             // Whoever woke the writer may have more to say at once: one write for all of it.
             tokio::task::yield_now().await;
             continue;
@@ -78,7 +82,7 @@ async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io:
             }
         };
         tokio::select! {
-            done = spent.write_to(&mut writer) => done?,
+            done = spent.write_to(&mut writer, stuck) => done?,
             () = ended => return Ok(()),
         }
         // What came meanwhile may not have woken anybody: look again before waiting.
@@ -86,15 +90,27 @@ async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io:
 }
 
 /// Waits until there is something to write; puts a ping there when there is nothing for too long.
-async fn wait_for_work(conn: &Conn, heartbeat: Duration) {
+async fn wait_for_work(conn: &Conn, heartbeat: Duration) -> std::io::Result<()> {
     if heartbeat.is_zero() {
         conn.wake_writer.notified().await;
-    } else if timeout(heartbeat, conn.wake_writer.notified()).await.is_err() {
-        let mut state = conn.lock();
-        let id = state.next_reply;
-        state.next_reply += 1;
-        state.outbox.push(&Request::Ping {}, id);
+        return Ok(());
     }
+    if timeout(heartbeat, conn.wake_writer.notified())
+        .await
+        .is_ok()
+    {
+        return Ok(());
+    }
+    let mut state = conn.lock();
+    let pinged = *state.pinged.get_or_insert_with(Instant::now);
+    if pinged.elapsed() >= heartbeat * STUCK_HEARTBEATS {
+        let text = format!("no pong for {:?}", pinged.elapsed());
+        return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, text));
+    }
+    let id = state.next_reply;
+    state.next_reply += 1;
+    state.outbox.push(&Request::Ping {}, id);
+    Ok(())
 }
 
 /// Reads until it can't: the error is why.
@@ -188,9 +204,7 @@ fn deliver(
                 return Ok(());
             }
             None => {
-                if let Some(reply) = conn.take_reply(header.request) {
-                    let _ = reply.send(Ok(message(header, whole)));
-                }
+                conn.on_reply(message(header, whole));
                 return Ok(());
             }
         }

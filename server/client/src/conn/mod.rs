@@ -25,7 +25,7 @@ use bytes::Bytes;
 use sealog_frame::Batch;
 use sealog_protocol::{Answer, Effects, MORE, MessageHeader, Request, Welcome};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::outbox::Outbox;
 use crate::error::{Error, Result};
@@ -85,6 +85,8 @@ struct State {
     next_reply: u64,
     next_slot: u64,
     unanswered_bytes: u64,
+    /// When the oldest ping was sent that has no pong.
+    pinged: Option<Instant>,
 }
 
 /// The connection, locked to send appends.
@@ -108,6 +110,7 @@ impl Conn {
                 next_reply: 1,
                 next_slot: 1,
                 unanswered_bytes: 0,
+                pinged: None,
             }),
             wake_writer: Notify::new(),
             ended: Notify::new(),
@@ -239,8 +242,17 @@ impl Conn {
         }
     }
 
-    fn take_reply(&self, id: u64) -> Option<oneshot::Sender<Result<Message>>> {
-        self.lock().replies.remove(&id)
+    /// An answer to a single request, or to none that anybody waits for any more.
+    fn on_reply(&self, message: Message) {
+        let mut state = self.lock();
+        if matches!(message.answer(), Ok(Answer::Pong {})) {
+            state.pinged = None;
+        }
+        let reply = state.replies.remove(&message.header.request);
+        drop(state);
+        if let Some(reply) = reply {
+            let _ = reply.send(Ok(message));
+        }
     }
 
     fn route(&self, slot: u64) -> Option<Route> {

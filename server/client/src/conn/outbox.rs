@@ -8,10 +8,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use sealog_frame::Batch;
 use sealog_protocol::Request;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 
 /// Frames from here on are written from where they are.
 const FRAME_BYTES_SHARED: usize = 8 << 10;
@@ -67,7 +69,8 @@ impl Outbox {
     }
 
     fn buffer(&mut self) -> &mut Vec<u8> {
-        let open = |chunk: &Chunk| matches!(chunk, Chunk::Bytes(bytes) if bytes.len() < BUFFER_BYTES);
+        let open =
+            |chunk: &Chunk| matches!(chunk, Chunk::Bytes(bytes) if bytes.len() < BUFFER_BYTES);
         if !self.chunks.back().is_some_and(open) {
             let fresh = self.spare.take().unwrap_or_default();
             self.chunks.push_back(Chunk::Bytes(fresh));
@@ -86,19 +89,17 @@ impl Outbox {
         std::mem::swap(&mut self.chunks, &mut spent.chunks);
     }
 
-    /// Writes all of it.
-    pub(crate) async fn write_to<W: AsyncWrite + Unpin>(&mut self, out: &mut W) -> io::Result<()> {
+    /// Writes all of it; a single write that takes longer than `stuck` fails, unless that is zero.
+    pub(crate) async fn write_to<W: AsyncWrite + Unpin>(
+        &mut self,
+        out: &mut W,
+        stuck: Duration,
+    ) -> io::Result<()> {
         let mut skip = 0;
         while !self.chunks.is_empty() {
-            let written = if let [only] = self.chunks.make_contiguous() {
-                out.write(&only.as_slice()[skip..]).await?
-            } else {
-                let mut slices = Vec::with_capacity(self.chunks.len().min(SLICES_MAX));
-                for (at, chunk) in self.chunks.iter().take(SLICES_MAX).enumerate() {
-                    let from = if at == 0 { skip } else { 0 };
-                    slices.push(IoSlice::new(&chunk.as_slice()[from..]));
-                }
-                out.write_vectored(&slices).await?
+            let written = match stuck.is_zero() {
+                true => self.write_some(out, skip).await?,
+                false => timeout(stuck, self.write_some(out, skip)).await??,
             };
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -106,6 +107,23 @@ impl Outbox {
             skip = self.advance(skip + written);
         }
         out.flush().await
+    }
+
+    /// One write, from byte `skip` of the first chunk on.
+    async fn write_some<W: AsyncWrite + Unpin>(
+        &mut self,
+        out: &mut W,
+        skip: usize,
+    ) -> io::Result<usize> {
+        if let [only] = self.chunks.make_contiguous() {
+            return out.write(&only.as_slice()[skip..]).await;
+        }
+        let mut slices = Vec::with_capacity(self.chunks.len().min(SLICES_MAX));
+        for (at, chunk) in self.chunks.iter().take(SLICES_MAX).enumerate() {
+            let from = if at == 0 { skip } else { 0 };
+            slices.push(IoSlice::new(&chunk.as_slice()[from..]));
+        }
+        out.write_vectored(&slices).await
     }
 
     /// Lets go of chunks that are written whole; what of the first one left is written.
@@ -208,7 +226,10 @@ mod tests {
                 fill(&mut outbox, &mut expected);
                 outbox.take(&mut spent);
                 assert!(outbox.is_empty());
-                spent.write_to(&mut out).await.unwrap();
+                spent
+                    .write_to(&mut out, Duration::from_secs(5))
+                    .await
+                    .unwrap();
                 assert!(spent.is_empty());
             }
             assert!(out.taken == expected, "step {step}");

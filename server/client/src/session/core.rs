@@ -134,11 +134,7 @@ impl Core {
     }
 
     /// Takes a batch, if it was built under the producer sequence that is due.
-    pub(super) fn push(
-        &self,
-        built: Built,
-        done: oneshot::Sender<Result<Ack>>,
-    ) -> Result<Pushed> {
+    pub(super) fn push(&self, built: Built, done: oneshot::Sender<Result<Ack>>) -> Result<Pushed> {
         let mut inner = self.lock();
         if let Some(error) = inner.state.refusal() {
             return Err(error);
@@ -274,7 +270,9 @@ impl Core {
         if inner.rewound {
             inner.rewound = false;
             let queue = inner.state.queue.iter().take(inner.state.sent);
-            let answered = queue.map(|entry| crate::conn::request_bytes(&entry.batch)).sum();
+            let answered = queue
+                .map(|entry| crate::conn::request_bytes(&entry.batch))
+                .sum();
             inner.state.send_again();
             inner.pump(answered);
         }

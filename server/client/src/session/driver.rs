@@ -85,7 +85,9 @@ impl Driver {
     }
 
     async fn connect(&self, tries: &mut Tries) {
-        let deadline = tries.end().min(self.core.lock().progress + self.stall_timeout);
+        let deadline = tries
+            .end()
+            .min(self.core.lock().progress + self.stall_timeout);
         let ended = async {
             while !matches!(self.core.job(), Job::End) {
                 self.core.wake_driver.notified().await;
@@ -105,7 +107,11 @@ impl Driver {
         let again = error.is_retryable() && Instant::now() < deadline;
         match again.then(|| tries.after(&error)).flatten() {
             // The link paces its own tries.
-            Some(_) if matches!(error.kind(), ErrorKind::Connect { .. } | ErrorKind::Disconnected) => {}
+            Some(_)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Connect { .. } | ErrorKind::Disconnected
+                ) => {}
             Some(delay) => sleep(delay).await,
             // What was sent is told apart by the state.
             None => self.core.stop(error.with_effects(Effects::Unknown)),
@@ -115,7 +121,9 @@ impl Driver {
     async fn bind(&self) -> Result<(Arc<Conn>, u32)> {
         let conn = self.client.connection(Some(&self.feed)).await?;
         let request = Request::Bind { feed: &self.feed };
-        let message = conn.ask(&request, self.client.options().request_timeout).await?;
+        let message = conn
+            .ask(&request, self.client.options().request_timeout)
+            .await?;
         match message.answer()? {
             Answer::Bound { binding, feed, .. } if feed == self.feed_id => Ok((conn, binding)),
             Answer::Bound { feed, .. } => Err(replaced(&self.feed, self.feed_id, feed)),

@@ -101,7 +101,11 @@ pub struct Unsettled {
 impl std::fmt::Display for Unsettled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (unknown, unsent) = (self.unknown.len(), self.unsent.len());
-        write!(f, "{}: {unknown} batches with unknown outcome, {unsent} not sent", self.cause)
+        write!(
+            f,
+            "{}: {unknown} batches with unknown outcome, {unsent} not sent",
+            self.cause
+        )
     }
 }
 
@@ -183,7 +187,9 @@ impl Client {
             Entrance::Join => (Request::Bind { feed }, Again::Always),
         };
         let entered = self
-            .call(Some(feed), &request, again, |conn, answer| Entered::of(conn, &answer))
+            .call(Some(feed), &request, again, |conn, answer| {
+                Entered::of(conn, &answer)
+            })
             .await?;
         let (producer, first) = self.identify(feed, &entered, &options.identity).await?;
         let core = Arc::new(Core::new(State::new(producer.is_some().then_some(first))));
@@ -434,7 +440,11 @@ impl Shared {
     pub(crate) fn check_window(&self, bytes: u64) -> Result<()> {
         let limit = self.options.max_unacked_bytes;
         match bytes > limit {
-            true => Err(Error::over("batch bytes in the window of unacknowledged bytes", bytes, limit)),
+            true => Err(Error::over(
+                "batch bytes in the window of unacknowledged bytes",
+                bytes,
+                limit,
+            )),
             false => Ok(()),
         }
     }
@@ -538,7 +548,11 @@ impl Core {
     /// Nobody takes from `queue` any more.
     fn forget_acks(&self, queue: &Arc<AckQueue>) {
         let mut inner = self.lock();
-        if inner.acks.as_ref().is_some_and(|acks| Arc::ptr_eq(acks, queue)) {
+        if inner
+            .acks
+            .as_ref()
+            .is_some_and(|acks| Arc::ptr_eq(acks, queue))
+        {
             inner.acks = None;
         }
         let room = std::mem::take(&mut inner.room_wanted);

@@ -35,7 +35,8 @@ impl AppendSession {
         if !core.wait_drained(deadline).await {
             core.reopen();
             let within = shared.client.options().seal_timeout;
-            let late = Error::timed_out(within, "batches are still on their way, nothing was sealed");
+            let late =
+                Error::timed_out(within, "batches are still on their way, nothing was sealed");
             return Err(late.with_effects(Effects::None));
         }
         if let Some(cause) = self.failure_cause() {

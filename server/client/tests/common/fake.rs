@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use sealog_client::{CommitInfo, FeedInfo, LogInfo, ProducerInfo, ReadFrom, StreamInfo, StreamPhase};
+use sealog_client::{
+    CommitInfo, FeedInfo, LogInfo, ProducerInfo, ReadFrom, StreamInfo, StreamPhase,
+};
 use sealog_frame::{Batch, FrameLimits, MatchSequence, Stamp, stamp};
 use sealog_protocol::{
     Answer, Effects, ErrorCode, Features, HEADER_BYTES, MORE, MessageHeader, Records, Refusal,
@@ -181,7 +183,11 @@ async fn accept(listener: TcpListener, world: Arc<Mutex<World>>, moved: Arc<Noti
             follows: BTreeMap::new(),
         };
         let connection = tokio::spawn(session.run(socket));
-        world.lock().unwrap().connections.push(connection.abort_handle());
+        world
+            .lock()
+            .unwrap()
+            .connections
+            .push(connection.abort_handle());
     }
 }
 
@@ -457,7 +463,9 @@ impl Session {
                 let mut frames = Vec::new();
                 let (next, ended, tail) = {
                     let world = world.lock().unwrap();
-                    let feed = &world.feeds[&feed];
+                    let Some(feed) = world.feeds.get(&feed) else {
+                        return;
+                    };
                     let (next, ended) = feed.frames(at, end, bytes_max, &mut frames);
                     (next, ended, feed.next)
                 };
@@ -535,7 +543,11 @@ fn welcome(world: &World) -> Welcome {
         records_max: limit(limits.records_max),
         logs: u32::try_from(world.ports.len()).unwrap(),
         shard: world.shard,
-        shards: world.ports.iter().map(|&port| ShardAddress { port }).collect(),
+        shards: world
+            .ports
+            .iter()
+            .map(|&port| ShardAddress { port })
+            .collect(),
     }
 }
 
@@ -628,7 +640,11 @@ impl Feed {
         };
         let number = self.commits.len() as u64;
         let next = self.next;
-        let info = self.streams.iter_mut().find(|info| info.id == stream).unwrap();
+        let info = self
+            .streams
+            .iter_mut()
+            .find(|info| info.id == stream)
+            .unwrap();
         info.phase = StreamPhase::Published;
         info.commit = Some(number);
         info.end = next;
@@ -725,7 +741,11 @@ impl Feed {
         };
         if epoch < known.epoch {
             let current = Some(known.epoch);
-            return Some(refused_with(ErrorCode::ProducerFenced, Some(epoch), current));
+            return Some(refused_with(
+                ErrorCode::ProducerFenced,
+                Some(epoch),
+                current,
+            ));
         }
         if epoch > known.epoch {
             let start = || refused_with(ErrorCode::ProducerEpochStart, Some(epoch), Some(sequence));

@@ -4,10 +4,7 @@
 //! - The fake judges producers, tokens and match sequences as the server's spec says, in its order.
 //!
 //! **Not here**: tests.
-#![allow(
-    dead_code,
-    reason = "each test file uses a part of it"
-)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 pub mod fake;
 pub mod proxy;

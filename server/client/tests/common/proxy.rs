@@ -5,6 +5,8 @@
 //!
 //! **Not here**: what the bytes mean.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,9 +32,10 @@ pub struct Plan {
 pub struct Proxy {
     pub address: SocketAddr,
     plans: Arc<Mutex<VecDeque<Plan>>>,
+    target: Arc<Mutex<SocketAddr>>,
     pub connections: Arc<AtomicUsize>,
-    /// Bytes that passed, to the server and from it.
-    pub passed: Arc<[AtomicUsize; 2]>,
+    /// Bytes that passed, to the server and from it, of all connections.
+    pub passed: Arc<[Mutex<Vec<u8>>; 2]>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -42,23 +45,32 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let plans: Arc<Mutex<VecDeque<Plan>>> = Arc::new(Mutex::new(plans.into_iter().collect()));
         let connections = Arc::new(AtomicUsize::new(0));
-        let passed = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let passed: Arc<[Mutex<Vec<u8>>; 2]> = Arc::default();
+        let target = Arc::new(Mutex::new(target));
+        let aim = target.clone();
         let (queue, counter, counted) = (plans.clone(), connections.clone(), passed.clone());
         let task = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 counter.fetch_add(1, Ordering::SeqCst);
                 let plan = queue.lock().unwrap().pop_front().unwrap_or_default();
+                let target = *aim.lock().unwrap();
                 tokio::spawn(pass(client, target, plan, counted.clone()));
             }
         });
         Self {
             address,
             plans,
+            target,
             connections,
             passed,
             task,
         }
+    }
+
+    /// Connections from now on lead there.
+    pub fn aim(&self, target: SocketAddr) {
+        *self.target.lock().unwrap() = target;
     }
 
     pub fn plan(&self, plan: Plan) {
@@ -72,7 +84,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(client: TcpStream, target: SocketAddr, plan: Plan, passed: Arc<[AtomicUsize; 2]>) {
+async fn pass(client: TcpStream, target: SocketAddr, plan: Plan, passed: Arc<[Mutex<Vec<u8>>; 2]>) {
     let Ok(server) = TcpStream::connect(target).await else {
         return;
     };
@@ -91,7 +103,7 @@ async fn copy(
     to: &mut (impl AsyncWriteExt + Unpin),
     cut: Option<usize>,
     stall: Option<usize>,
-    passed: &AtomicUsize,
+    passed: &Mutex<Vec<u8>>,
 ) {
     let limit = cut.or(stall).unwrap_or(usize::MAX);
     let mut total = 0;
@@ -105,7 +117,7 @@ async fn copy(
             return;
         }
         total += read;
-        passed.fetch_add(read, Ordering::SeqCst);
+        passed.lock().unwrap().extend_from_slice(&buffer[..read]);
     }
     if cut.is_none() {
         std::future::pending::<()>().await;
