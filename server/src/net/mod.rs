@@ -27,6 +27,9 @@ use tls::TlsStream;
 /// Connections that may wait to be accepted, per listener.
 const BACKLOG: i32 = 1024;
 
+/// The system's buffer per connection and direction; it takes twice this for its own needs.
+const SOCKET_BUFFER_BYTES: usize = 256 << 10;
+
 /// An address that is taken, and not listened on yet.
 pub(crate) struct Claim {
     socket: socket2::Socket,
@@ -46,6 +49,10 @@ impl Claim {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(shared)?;
         socket.set_nonblocking(true)?;
+        // Connections inherit them. Left alone, the system grows each to megabytes, and what clients
+        // that stall leave in them is this process's memory as cgroups count it.
+        socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+        socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.bind(&address.into())?;
         let address = socket.local_addr()?.as_socket().unwrap_or(address);
         Ok(Self { socket, address })

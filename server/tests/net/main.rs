@@ -1,5 +1,6 @@
 //! Net: `sealog serve` over the native protocol, from the outside.
 
+mod cases;
 mod protocol;
 mod secure;
 mod server;
