@@ -111,6 +111,9 @@ pub struct EngineConfig {
     pub shards: usize,
     /// Pin shards to cores.
     pub pin: bool,
+    /// How long a shard without work looks for more before it sleeps: 50 us. Where other threads need
+    /// the cores, as behind sockets, zero serves better.
+    pub spin: Duration,
     /// Create the directory if it is not there.
     pub create: bool,
     /// The log's numbers.
@@ -142,6 +145,7 @@ impl EngineConfig {
             logs: 1,
             shards: 0,
             pin: false,
+            spin: crate::env::SPIN,
             create: true,
             wal: WalConfig {
                 segment_bytes: 64 << 20,

@@ -98,6 +98,7 @@ impl Engine {
         let mut options = ShardOptions::new(shards, hooks(&handle, &ready, &stalled));
         options.pin = config.pin;
         options.commit_method = config.wal.commit_method;
+        options.spin = config.spin;
         let (plan, plans) = flume::bounded::<Result<Marker>>(shards);
         let shared = ShardPlan {
             config: config.clone(),

@@ -43,7 +43,7 @@ pub use buf_pool::BufPool;
 pub use glommio_env::{GlommioDisk, GlommioEnv, GlommioFile};
 pub use lock::{DirLock, Holder, LOCK_FILE, LockError};
 pub use preflight::{PreflightError, preflight};
-pub use shards::{CommitMethod, ShardHooks, ShardOptions, run_shard, start_shards};
+pub use shards::{CommitMethod, SPIN, ShardHooks, ShardOptions, run_shard, start_shards};
 pub(crate) use side_threads::SideThreads;
 pub(crate) use sys::random_u64;
 

@@ -6,6 +6,7 @@
 //!
 //! **Not here**: what becomes of it (the server).
 
+use crate::header::MessageHeader;
 use crate::hello::Hello;
 use crate::wire::{Input, Rest, Wire, WireError, messages, wire_code, wire_struct};
 
@@ -230,5 +231,42 @@ messages! {
         },
         /// Counters of every log.
         0x50 Stats {},
+    }
+}
+
+impl Request<'_> {
+    /// Appends the head of a [`Request::Append`] whose frame, `frame_bytes` long, is sent right after it
+    /// from where it is: big batches are not copied.
+    ///
+    /// # Panics
+    /// When the message would be longer than 4 GiB.
+    pub fn encode_append_head(binding: u32, frame_bytes: usize, request: u64, out: &mut Vec<u8>) {
+        const APPEND: u8 = 0x23;
+        let start = out.len();
+        MessageHeader::reserve(out);
+        binding.put(out);
+        let header = MessageHeader {
+            message_bytes: out.len() - start + frame_bytes,
+            kind: APPEND,
+            flags: 0,
+            request,
+        };
+        out[start..start + crate::HEADER_BYTES].copy_from_slice(&header.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn append_head_and_frame_are_the_whole_message() {
+        let frame = Rest(b"frame");
+        let mut whole = Vec::new();
+        Request::Append { binding: 7, frame }.encode(9, 0, &mut whole);
+        let mut parts = Vec::new();
+        Request::encode_append_head(7, 5, 9, &mut parts);
+        parts.extend_from_slice(b"frame");
+        assert_eq!(parts, whole);
     }
 }

@@ -27,7 +27,8 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// A follow under way.
 struct Follow {
-    credit: Cell<u64>,
+    /// Below 0 after a batch that was larger than what was left: the debt is paid first.
+    credit: Cell<i64>,
     ended: Cell<bool>,
     changed: Event,
 }
@@ -43,6 +44,7 @@ impl Follows {
 
     pub(super) fn credit(&self, request: u64, bytes: u64) {
         if let Some(follow) = self.0.borrow().get(&request) {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
             follow.credit.set(follow.credit.get().saturating_add(bytes));
             follow.changed.notify();
         }
@@ -84,7 +86,7 @@ impl Connection {
     /// Records as they come.
     pub(super) fn follow(self: &Rc<Self>, request: ReadRequest, credit: u64, asks: Asks) {
         let follow = Rc::new(Follow {
-            credit: Cell::new(credit),
+            credit: Cell::new(i64::try_from(credit).unwrap_or(i64::MAX)),
             ended: Cell::new(false),
             changed: Event::new(),
         });
@@ -141,7 +143,7 @@ impl Connection {
             if chunk.frames.is_empty() {
                 continue;
             }
-            let bytes = chunk.frames.len() as u64;
+            let bytes = i64::try_from(chunk.frames.len()).unwrap_or(i64::MAX);
             follow.credit.set(follow.credit.get().saturating_sub(bytes));
             self.send(chunk, (id, MORE));
         }

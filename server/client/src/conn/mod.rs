@@ -1,0 +1,329 @@
+//! Connection: one socket, its outbox, and who waits for which answer.
+//!
+//! ```text
+//!  requests ──> outbox ──> writer task ──> socket ──> reader task ──> request id ──> who asked
+//! ```
+//!
+//! **Invariants**
+//! - Sending and receiving are tasks of their own: answers are read whatever waits to be sent.
+//! - Appends in flight stay within the server's credit; one alone may be larger than it.
+//! - When a connection ends, everybody who waits on it is told, once.
+//! - Locks: a session's before the connection's, never the other way round.
+//!
+//! **Not here**: making a connection (`dial`), making another one (`link`).
+
+mod dial;
+mod io;
+mod outbox;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use sealog_frame::Batch;
+use sealog_protocol::{Answer, Effects, MORE, MessageHeader, Request, Welcome};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout};
+
+use self::outbox::Outbox;
+use crate::error::{Error, Result};
+use crate::follow::Inbox;
+use crate::session::Core;
+
+pub(crate) use self::dial::{Address, dial};
+
+/// Request ids are `slot << ORDINAL_BITS | ordinal`: who asked, and which of its requests. Slot 0 is that
+/// of single requests, whose ordinals are unique on the connection.
+const ORDINAL_BITS: u32 = 40;
+/// A connection whose slots are used up is not used for more: they are never given twice.
+const SLOTS_MAX: u64 = 1 << (64 - ORDINAL_BITS);
+
+/// A message of the server, whole.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) header: MessageHeader,
+    pub(crate) body: Bytes,
+}
+
+impl Message {
+    pub(crate) fn answer(&self) -> Result<Answer<'_>> {
+        Ok(Answer::decode(self.header.kind, &self.body)?)
+    }
+
+    /// More answers to the same request follow.
+    pub(crate) fn has_more(&self) -> bool {
+        self.header.flags & MORE != 0
+    }
+}
+
+/// Who gets the answers of a slot.
+#[derive(Clone)]
+pub(crate) enum Route {
+    Session(Arc<Core>),
+    Follow(Arc<Inbox>),
+}
+
+/// A connection. Alive until it was told to fail.
+pub(crate) struct Conn {
+    pub(crate) welcome: Welcome,
+    state: Mutex<State>,
+    wake_writer: Notify,
+    ended: Notify,
+    /// It answered something: the next connection may be made without waiting.
+    useful: AtomicBool,
+}
+
+struct State {
+    dead: Option<Error>,
+    outbox: Outbox,
+    replies: HashMap<u64, oneshot::Sender<Result<Message>>>,
+    routes: HashMap<u64, Route>,
+    /// Sessions that have more to send than the credit allowed.
+    starved: VecDeque<u64>,
+    next_reply: u64,
+    next_slot: u64,
+    unanswered_bytes: u64,
+    /// When the oldest ping was sent that has no pong.
+    pinged: Option<Instant>,
+}
+
+/// The connection, locked to send appends.
+pub(crate) struct Sending<'a> {
+    conn: &'a Conn,
+    state: MutexGuard<'a, State>,
+    slot: u64,
+    was_idle: bool,
+}
+
+impl Conn {
+    fn new(welcome: Welcome) -> Self {
+        Self {
+            welcome,
+            state: Mutex::new(State {
+                dead: None,
+                outbox: Outbox::default(),
+                replies: HashMap::new(),
+                routes: HashMap::new(),
+                starved: VecDeque::new(),
+                next_reply: 1,
+                next_slot: 1,
+                unanswered_bytes: 0,
+                pinged: None,
+            }),
+            wake_writer: Notify::new(),
+            ended: Notify::new(),
+            useful: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it ended, if it did.
+    pub(crate) fn end(&self) -> Option<Error> {
+        self.lock().dead.clone()
+    }
+
+    /// Whether it takes further sessions and requests.
+    pub(crate) fn is_usable(&self) -> bool {
+        let state = self.lock();
+        state.dead.is_none() && state.next_slot < SLOTS_MAX
+    }
+
+    pub(crate) fn was_useful(&self) -> bool {
+        self.useful.load(Ordering::Relaxed)
+    }
+
+    /// Asks something that has one answer; refusals are errors.
+    ///
+    /// The effects of an error of the connection are *unknown*, unless nothing was sent.
+    pub(crate) async fn ask(&self, request: &Request<'_>, within: Duration) -> Result<Message> {
+        let (id, reply) = self.send_for_reply(request)?;
+        let _forget = Forget { conn: self, id };
+        let message = match timeout(within, reply).await {
+            Ok(Ok(message)) => message?,
+            Ok(Err(_)) => return Err(self.end().unwrap_or_else(|| Error::disconnected(""))),
+            Err(_) => return Err(Error::timed_out(within, "no answer")),
+        };
+        if let Answer::Refused { refusal } = message.answer()? {
+            return Err(Error::from(&refusal));
+        }
+        Ok(message)
+    }
+
+    fn send_for_reply(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(u64, oneshot::Receiver<Result<Message>>)> {
+        let (sender, reply) = oneshot::channel();
+        let mut state = self.lock();
+        state.alive()?;
+        let id = state.next_reply;
+        state.next_reply += 1;
+        state.replies.insert(id, sender);
+        state.outbox.push(request, id);
+        drop(state);
+        self.wake_writer.notify_one();
+        Ok((id, reply))
+    }
+
+    /// Sends something that has no answer, for a slot.
+    pub(crate) fn tell(&self, request: &Request<'_>, slot: u64) {
+        let mut state = self.lock();
+        if state.dead.is_none() {
+            state.outbox.push(request, slot << ORDINAL_BITS);
+            drop(state);
+            self.wake_writer.notify_one();
+        }
+    }
+
+    /// A slot whose answers go to `route`.
+    pub(crate) fn attach(&self, route: Route) -> Result<u64> {
+        let mut state = self.lock();
+        state.alive()?;
+        let slot = state.next_slot;
+        state.next_slot += 1;
+        state.routes.insert(slot, route);
+        Ok(slot)
+    }
+
+    /// The slot's answers are nobody's from here on.
+    pub(crate) fn detach(&self, slot: u64) {
+        self.lock().routes.remove(&slot);
+    }
+
+    /// The connection, to send appends of `slot`; `answered` bytes of requests have been answered.
+    pub(crate) fn sending(&self, slot: u64, answered: u64) -> Sending<'_> {
+        let mut state = self.lock();
+        state.unanswered_bytes = state.unanswered_bytes.saturating_sub(answered);
+        Sending {
+            conn: self,
+            was_idle: state.outbox.is_empty(),
+            state,
+            slot,
+        }
+    }
+
+    /// Ends it: whoever waits gets `error`; the tasks stop.
+    pub(crate) fn fail(self: &Arc<Self>, error: Error) {
+        let (replies, routes) = {
+            let mut state = self.lock();
+            if state.dead.is_some() {
+                return;
+            }
+            state.dead = Some(error.clone());
+            state.outbox = Outbox::default();
+            let replies = std::mem::take(&mut state.replies);
+            (replies, std::mem::take(&mut state.routes))
+        };
+        self.wake_writer.notify_one();
+        self.ended.notify_one();
+        for (_, reply) in replies {
+            let _ = reply.send(Err(error.clone()));
+        }
+        for (_, route) in routes {
+            match route {
+                Route::Session(core) => core.on_end(self, &error),
+                Route::Follow(inbox) => inbox.fail(error.clone()),
+            }
+        }
+    }
+
+    /// Nothing more will be asked: tells the server, and lets go of the socket once that is written.
+    pub(crate) fn goodbye(&self) {
+        let mut state = self.lock();
+        if state.dead.is_none() {
+            state.outbox.push(&Request::Goodbye {}, 0);
+            drop(state);
+            self.wake_writer.notify_one();
+        }
+    }
+
+    /// An answer to a single request, or to none that anybody waits for any more.
+    fn on_reply(&self, message: Message) {
+        let mut state = self.lock();
+        if matches!(message.answer(), Ok(Answer::Pong {})) {
+            state.pinged = None;
+        }
+        let reply = state.replies.remove(&message.header.request);
+        drop(state);
+        if let Some(reply) = reply {
+            let _ = reply.send(Ok(message));
+        }
+    }
+
+    fn route(&self, slot: u64) -> Option<Route> {
+        self.lock().routes.get(&slot).cloned()
+    }
+
+    /// Lets sessions go on that had waited for credit.
+    fn feed_starved(self: &Arc<Self>) {
+        let starved = std::mem::take(&mut self.lock().starved);
+        for slot in starved {
+            if let Some(Route::Session(core)) = self.route(slot) {
+                core.go_on();
+            }
+        }
+    }
+}
+
+impl State {
+    fn alive(&self) -> Result<()> {
+        match &self.dead {
+            // Nothing of the request has left.
+            Some(error) => Err(error.with_effects(Effects::None)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Sending<'_> {
+    /// Puts an append into the outbox, if the credit allows it.
+    pub(crate) fn append(&mut self, binding: u32, batch: &Batch, ordinal: u64) -> bool {
+        let state = &mut *self.state;
+        if state.dead.is_some() {
+            return false;
+        }
+        let bytes = request_bytes(batch);
+        let after = state.unanswered_bytes + bytes;
+        if state.unanswered_bytes > 0 && after > u64::from(self.conn.welcome.credit_bytes) {
+            if !state.starved.contains(&self.slot) {
+                state.starved.push_back(self.slot);
+            }
+            return false;
+        }
+        state.unanswered_bytes = after;
+        let id = (self.slot << ORDINAL_BITS) | ordinal;
+        state.outbox.push_append(binding, batch, id);
+        true
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        if self.was_idle && !self.state.outbox.is_empty() {
+            self.conn.wake_writer.notify_one();
+        }
+    }
+}
+
+/// What an append counts against the credit.
+pub(crate) fn request_bytes(batch: &Batch) -> u64 {
+    const HEAD: usize = sealog_protocol::HEADER_BYTES + 4;
+    (HEAD + batch.as_bytes().len()) as u64
+}
+
+/// Forgets who waited for an answer when the waiting is over, one way or another.
+struct Forget<'a> {
+    conn: &'a Conn,
+    id: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.conn.lock().replies.remove(&self.id);
+    }
+}
