@@ -379,7 +379,7 @@ pub(crate) enum AdminVerb {
 /// `inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
-    /// The file; it may be in use
+    /// The file; it may be in use. Or an object of a store: s3://NAME/KEY
     pub(crate) file: PathBuf,
     /// Of everything that repeats, show so many
     #[arg(long, value_name = "N", default_value_t = 20)]
