@@ -1,15 +1,18 @@
-//! Micro: what a batch costs in CPU: frames, checksums, judging, groups, packs.
+//! Micro: what a batch costs in CPU: frames, checksums, admission, groups, packs.
 #![allow(missing_docs)]
 
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use sealog_engine::append::judge;
 use sealog_engine::env::{AlignedBuf, BufPool};
-use sealog_engine::ids::{FeedId, LogId, StreamId};
+use sealog_engine::formats::{Feeds, Geometry};
+use sealog_engine::ids::{Epoch, FeedId, LogId, StreamId};
 use sealog_engine::pack::{PackBuilder, PackKind, PackOptions};
 use sealog_engine::producer::{ProducerState, Producers};
-use sealog_engine::wal::entry::{entry_bytes, put_batch};
+use sealog_engine::wal::entry::{Change, entry_bytes, put_batch};
 use sealog_engine::wal::group::{GROUP_HEADER_BYTES, GroupSeal, seal_group};
+use sealog_engine::wal::log::Position;
 use sealog_frame::{
     Batch, BatchBuilder, FrameLimits, FrameView, Record, Stamp, TimestampMode, stamp,
 };
@@ -123,6 +126,89 @@ fn judging(c: &mut Criterion) {
     });
 }
 
+/// A log's state with `count` feeds, each with an open stream under epoch 1.
+fn feeds(count: u64) -> (Feeds, FeedId) {
+    let segment_bytes = 64 << 20;
+    let mut feeds = Feeds::new(LogId(1), Geometry { segment_bytes });
+    let mut last = FeedId(0);
+    for n in 0..count {
+        let at = Position {
+            offset: 4096 * n,
+            index: 0,
+            group: n,
+        };
+        last = feeds.next_id();
+        let created = Change::FeedCreated {
+            name: format!("feed-{n}"),
+            keys: true,
+            exclusive: false,
+            time_ms: 1,
+        };
+        let opened = Change::StreamOpened { epoch: Epoch(1) };
+        for (stream, change) in [(StreamId(0), created), (StreamId(1), opened)] {
+            feeds
+                .apply_change(last, stream, &change, at)
+                .expect("it fits");
+        }
+    }
+    (feeds, last)
+}
+
+fn admission(c: &mut Criterion) {
+    let mut group = c.benchmark_group("admission");
+    let (feeds, last) = feeds(1000);
+    let mut builder = BatchBuilder::new(FrameLimits::default());
+    let mut built = |shape: &dyn Fn(&mut BatchBuilder)| {
+        builder.push(&Record::of(&[7; 100])).expect("within limits");
+        shape(&mut builder);
+        builder.build().expect("not empty")
+    };
+    let batches = [
+        ("plain", built(&|_| ())),
+        (
+            "with a token",
+            built(&|b| {
+                b.fencing_token(1);
+            }),
+        ),
+        (
+            "of a new producer",
+            built(&|b| {
+                b.producer(b"producer-1", 0, 0).expect("a short id");
+            }),
+        ),
+        (
+            "refused for a stale token",
+            built(&|b| {
+                b.fencing_token(7);
+            }),
+        ),
+    ];
+    for (name, batch) in &batches {
+        group.bench_function(format!("judge a batch {name}"), |b| {
+            let feed = feeds.get(last).expect("just made");
+            let view = batch.view();
+            b.iter(|| judge(black_box(feed), black_box(&view)));
+        });
+    }
+    group.bench_function("find one feed of 1000 by name", |b| {
+        b.iter(|| feeds.named(black_box("feed-500")).map(|feed| feed.id));
+    });
+    group.finish();
+}
+
+fn checksums(c: &mut Criterion) {
+    let mut group = c.benchmark_group("crc");
+    for bytes in [100, 4096, 1 << 20] {
+        let data = vec![0x5a; bytes];
+        group.throughput(Throughput::Bytes(bytes as u64));
+        group.bench_function(format!("CRC32C of {bytes} B"), |b| {
+            b.iter(|| crc32c::crc32c(black_box(&data)));
+        });
+    }
+    group.finish();
+}
+
 /// Batches of one pack: enough that its own parts weigh little.
 const PACK_BATCHES: u64 = 256;
 
@@ -169,5 +255,5 @@ fn packs(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(micro, frames, groups, judging, packs);
+criterion_group!(micro, frames, checksums, admission, judging, groups, packs);
 criterion_main!(micro);

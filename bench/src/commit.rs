@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use futures::channel::oneshot;
 use sealog_engine::EngineConfig;
-use sealog_engine::bucket::FolderBucket;
+use sealog_engine::bucket::{AnyBucket, FolderBucket};
 use sealog_engine::env::{
     AlignedBuf, CommitMethod, Disk, Env, File, GlommioEnv, ShardHooks, ShardOptions, run_shard,
 };
@@ -93,7 +93,7 @@ fn bare(workdir: &Workdir, options: &Options, busy: bool, report: &mut Report) -
     if !path.exists() {
         drop(crate::plain::PlainFile::create(&path, FILE_BYTES)?);
     }
-    let bucket = FolderBucket::open(workdir.path("bucket"))?;
+    let bucket = AnyBucket::Folder(FolderBucket::open(workdir.path("bucket"))?);
     let mut merged = vec![vec![Latencies::new(); CELLS.len()]; METHODS.len()];
     for round in 1..=options.rounds {
         progress("commit", round, options.rounds);
@@ -143,7 +143,7 @@ fn hooks() -> ShardHooks {
     }
 }
 
-type BareEnv = GlommioEnv<FolderBucket>;
+type BareEnv = GlommioEnv<AnyBucket>;
 
 /// Measures every cell on a shard of its own.
 async fn cells(
@@ -310,7 +310,7 @@ fn on_shard(
     busy: bool,
     work: impl FnOnce(&EngineHandle) -> Result<()>,
 ) -> Result<()> {
-    let bucket = FolderBucket::open(config.data_dir.join("bucket"))?;
+    let bucket = AnyBucket::Folder(FolderBucket::open(config.data_dir.join("bucket"))?);
     let mut shard = ShardOptions::new(1, hooks());
     shard.pin = pin;
     shard.commit_method = config.wal.commit_method;

@@ -6,17 +6,23 @@
 //!
 //! **Not here**: correctness (`tests/`), single functions (`benches/`).
 
+mod child;
 mod commit;
+mod compare;
 mod edge;
 mod feeds;
+mod generator;
 mod latency;
 mod load;
 mod plain;
+mod plot;
 mod prng;
 mod process;
 mod report;
 mod stats;
 mod sustained;
+mod sweep;
+mod targets;
 mod wal;
 mod workdir;
 
@@ -53,6 +59,10 @@ enum Command {
     Commit(commit::Options),
     /// Many feeds in one directory: memory, restart, bandwidth against one feed's.
     Feeds(feeds::Options),
+    /// A load of any shape, closed or open loop, on any target.
+    Load(sweep::Options),
+    /// Sealog beside Redis, NATS and the plain disk, in alternation.
+    Compare(compare::Options),
     /// The edge profile through a full log and an unwritable bucket; see edge.sh.
     Edge(edge::Options),
 }
@@ -79,15 +89,23 @@ fn main() -> ExitCode {
         Command::Latency(options) => latency::run(&cli.dir, options),
         Command::Commit(options) => commit::run(&cli.dir, options),
         Command::Feeds(options) => feeds::run(&cli.dir, options),
+        Command::Load(options) => sweep::run(&cli.dir, options),
+        Command::Compare(options) => compare::run(&cli.dir, options),
         Command::Edge(options) => edge::run(options),
     };
-    match outcome {
-        Ok(report) if cli.json => println!("{}", report.to_json()),
-        Ok(report) => print!("{report}"),
+    let report = match outcome {
+        Ok(report) => report,
         Err(error) => {
             eprintln!("sealog-bench: {error}");
             return ExitCode::FAILURE;
         }
+    };
+    match cli.json {
+        true => println!("{}", report.to_json()),
+        false => print!("{report}"),
     }
-    ExitCode::SUCCESS
+    match &cli.command {
+        Command::Compare(_) if report.fails() => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
 }

@@ -64,12 +64,7 @@ impl PlainFile {
         let mut written = 0;
         let mut before = start;
         while written < count && before - start < time {
-            if self.at + buf.len() as u64 > self.bytes {
-                self.at = 0;
-            }
-            self.file.write_all_at(&buf, self.at)?;
-            self.file.sync_data()?;
-            self.at += buf.len() as u64;
+            self.write_and_sync(&buf)?;
             written += 1;
             let now = Instant::now();
             latencies.record(now - before);
@@ -81,6 +76,19 @@ impl PlainFile {
             mb_per_s: mb_per_s(written * buf.len() as u64, seconds),
             latencies,
         })
+    }
+}
+
+impl PlainFile {
+    /// Writes whole blocks at the next place and syncs.
+    pub fn write_and_sync(&mut self, buf: &AlignedBuf) -> Result<()> {
+        if self.at + buf.len() as u64 > self.bytes {
+            self.at = 0;
+        }
+        self.file.write_all_at(buf, self.at)?;
+        self.file.sync_data()?;
+        self.at += buf.len() as u64;
+        Ok(())
     }
 }
 

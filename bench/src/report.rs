@@ -69,39 +69,80 @@ pub struct Target {
     pub limit: f64,
     /// Reach rather than stay within.
     pub at_least: bool,
+    /// What is wanted beyond that.
+    pub goal: Option<f64>,
+    /// Nothing hangs on it.
+    pub only_goal: bool,
+    /// Why the figure means nothing, if so.
+    pub void: Option<String>,
 }
 
 impl Target {
     /// A figure that must be `limit` or more.
     pub fn at_least(name: impl Into<String>, value: f64, limit: f64) -> Self {
-        let name = name.into();
-        let at_least = true;
-        Self {
-            name,
-            value,
-            limit,
-            at_least,
-        }
+        Self::new(name, value, limit, true)
     }
 
     /// A figure that must be `limit` or less.
     pub fn at_most(name: impl Into<String>, value: f64, limit: f64) -> Self {
-        let name = name.into();
-        let at_least = false;
+        Self::new(name, value, limit, false)
+    }
+
+    /// A figure that must be `limit` or more, or less.
+    pub fn new(name: impl Into<String>, value: f64, limit: f64, at_least: bool) -> Self {
         Self {
-            name,
+            name: name.into(),
             value,
             limit,
             at_least,
+            goal: None,
+            only_goal: false,
+            void: None,
         }
     }
 
     /// Whether it does.
     pub fn is_met(&self) -> bool {
+        self.void.is_none() && self.reaches(self.limit)
+    }
+
+    /// Whether the benchmark fails by it.
+    pub fn fails(&self) -> bool {
+        !self.is_met() && !self.only_goal
+    }
+
+    fn reaches(&self, bound: f64) -> bool {
         if self.at_least {
-            self.value >= self.limit
+            self.value >= bound
         } else {
-            self.value <= self.limit
+            self.value <= bound
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.is_met(), self.only_goal) {
+            _ if self.void.is_some() => "VOID",
+            (true, _) => "met",
+            (false, true) => "short",
+            (false, false) => "MISSED",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = if self.at_least { ">=" } else { "<=" };
+        let what = if self.only_goal { "goal" } else { "target" };
+        let (verdict, name, value, limit) = (self.verdict(), &self.name, self.value, self.limit);
+        write!(f, "{verdict:<6} {name}: {value:.3} ({what} {sign} {limit}")?;
+        if let Some(goal) = self.goal {
+            let reached = if self.reaches(goal) { "reached" } else { "not" };
+            write!(f, ", goal {goal} {reached}")?;
+        }
+        write!(f, ")")?;
+        match &self.void {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
         }
     }
 }
@@ -115,19 +156,32 @@ pub struct Report {
     pub targets: Vec<Target>,
     /// For programs.
     pub data: serde_json::Map<String, Value>,
+    /// What was left out, and why.
+    pub skipped: Vec<String>,
+    /// What makes the benchmark fail besides targets.
+    pub failures: Vec<String>,
 }
 
 impl Report {
+    /// Whether a target is missed or something else failed.
+    pub fn fails(&self) -> bool {
+        !self.failures.is_empty() || self.targets.iter().any(Target::fails)
+    }
+
     /// One JSON document.
     pub fn to_json(&self) -> Value {
         let target = |t: &Target| {
             json!({
                 "name": t.name, "value": t.value, "limit": t.limit,
-                "at_least": t.at_least, "met": t.is_met(),
+                "at_least": t.at_least, "met": t.is_met(), "goal": t.goal,
+                "only_goal": t.only_goal, "void": t.void,
             })
         };
         let targets: Vec<Value> = self.targets.iter().map(target).collect();
-        json!({ "targets": targets, "data": self.data })
+        json!({
+            "targets": targets, "data": self.data,
+            "skipped": self.skipped, "failures": self.failures,
+        })
     }
 }
 
@@ -138,12 +192,13 @@ impl fmt::Display for Report {
             .try_for_each(|table| write!(f, "{table}"))?;
         writeln!(f)?;
         for target in &self.targets {
-            let verdict = if target.is_met() { "met" } else { "MISSED" };
-            let sign = if target.at_least { ">=" } else { "<=" };
-            let Target {
-                name, value, limit, ..
-            } = target;
-            writeln!(f, "{verdict:<6} {name}: {value:.3} (target {sign} {limit})")?;
+            writeln!(f, "{target}")?;
+        }
+        for skipped in &self.skipped {
+            writeln!(f, "skipped {skipped}")?;
+        }
+        for failure in &self.failures {
+            writeln!(f, "FAILED {failure}")?;
         }
         Ok(())
     }
@@ -159,5 +214,26 @@ mod tests {
         assert!(!Target::at_least("a", 0.84, 0.85).is_met());
         assert!(Target::at_most("a", 2.5, 2.5).is_met());
         assert!(!Target::at_most("a", 2.6, 2.5).is_met());
+    }
+
+    #[test]
+    fn report_fails_by_limits_and_void_figures_and_not_by_goals() {
+        let mut report = Report::default();
+        let mut goal = Target::at_least("a", 0.5, 1.0);
+        goal.only_goal = true;
+        report.targets.push(goal);
+        report.targets.push(Target::at_least("b", 2.0, 1.0));
+        assert!(!report.fails());
+        let mut void = Target::at_least("c", 9.0, 1.0);
+        void.void = Some("no flushes".to_owned());
+        assert!(void.to_string().starts_with("VOID"));
+        report.targets.push(void);
+        assert!(report.fails());
+        let failures = vec!["peer absent".to_owned()];
+        let report = Report {
+            failures,
+            ..Report::default()
+        };
+        assert!(report.fails());
     }
 }

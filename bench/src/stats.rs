@@ -36,6 +36,11 @@ impl Latencies {
         let _ = self.0.add(&other.0);
     }
 
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
     /// Microseconds at `quantile`; 0 when nothing was recorded.
     pub fn us(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1e3

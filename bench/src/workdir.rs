@@ -59,7 +59,16 @@ impl Workdir {
 
     /// Removes the data directory.
     pub fn clear(&self) -> Result<()> {
-        std::fs::remove_dir_all(self.data())?;
+        match std::fs::remove_dir_all(self.data()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes all that is in it.
+    pub fn empty(&self) -> Result<()> {
+        std::fs::remove_dir_all(&self.root)?;
+        std::fs::create_dir_all(&self.root)?;
         Ok(())
     }
 }

@@ -29,6 +29,9 @@ pub const MARKER_FILE: &str = "format";
 /// File name of what a directory's maker wants the next opener to know.
 pub const SETTINGS_FILE: &str = "settings.toml";
 
+/// Folder of what a bucket elsewhere needs of the local disk; may be deleted at any time.
+pub const CACHE_DIR: &str = "cache";
+
 /// What a data directory is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {

@@ -36,6 +36,7 @@ mod verify;
 pub mod wal;
 
 pub use append::{AppendResult, Lease};
+pub use bucket::S3Options;
 pub use datadir::{MARKER_FILE, SETTINGS_FILE};
 pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
@@ -51,6 +52,8 @@ pub use limits::{
 };
 pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
-pub use shard::{Direct, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo, StreamPhase};
+pub use shard::{
+    Direct, FeedInfo, FeedRef, LogService, LogUsage, ProducerInfo, StreamInfo, StreamPhase, Usage,
+};
 pub use sync::{Event, Listen};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

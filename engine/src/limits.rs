@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use sealog_frame::FrameLimits;
 
+use crate::bucket::S3Options;
 use crate::env::{BLOCK_BYTES, CommitMethod};
 use crate::error::{Error, Result};
 
@@ -85,6 +86,8 @@ const FLUSH_INTERVAL_MAX: Duration = Duration::from_secs(10);
 const MEMORY_BYTES_MAX: u64 = 64 << 30;
 /// Executors per core, at most: more would only wait for each other.
 pub(crate) const SHARDS_PER_CORE_MAX: usize = 16;
+/// Most that the cache of packs may hold: its index is in memory, about 100 bytes for a MiB.
+const CACHE_BYTES_MAX: u64 = 256 << 30;
 /// Longest wait for log space.
 const FULL_WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -95,6 +98,10 @@ pub struct EngineConfig {
     pub data_dir: PathBuf,
     /// The bucket folder; `None` is `bucket/` in the data directory.
     pub bucket_dir: Option<PathBuf>,
+    /// The bucket is in this S3-compatible store, not in a folder.
+    pub s3: Option<S3Options>,
+    /// Bound on the local cache of packs from a store; 0 is no cache.
+    pub cache_bytes_max: u64,
     /// Text kept in a directory that is made with this configuration, as the file
     /// [`SETTINGS_FILE`](crate::SETTINGS_FILE), for whoever opens it next. The engine does not read it.
     pub settings: Option<String>,
@@ -104,6 +111,9 @@ pub struct EngineConfig {
     pub shards: usize,
     /// Pin shards to cores.
     pub pin: bool,
+    /// How long a shard without work looks for more before it sleeps: 50 us. Where other threads need
+    /// the cores, as behind sockets, zero serves better.
+    pub spin: Duration,
     /// Create the directory if it is not there.
     pub create: bool,
     /// The log's numbers.
@@ -129,10 +139,13 @@ impl EngineConfig {
         Self {
             data_dir: data_dir.into(),
             bucket_dir: None,
+            s3: None,
+            cache_bytes_max: 1 << 30,
             settings: None,
             logs: 1,
             shards: 0,
             pin: false,
+            spin: crate::env::SPIN,
             create: true,
             wal: WalConfig {
                 segment_bytes: 64 << 20,
@@ -165,6 +178,7 @@ impl EngineConfig {
         config.wal.checkpoint_bytes = 16 << 20;
         config.wal.cache_bytes = 4 << 20;
         config.pack_bytes = 16 << 20;
+        config.cache_bytes_max = 128 << 20;
         config.inflight_bytes_max = 8 << 20;
         config.frame.record_bytes_max = 1 << 20;
         config.frame.batch_bytes_max = 1 << 20;
@@ -213,6 +227,7 @@ impl EngineConfig {
             }
         }
         self.check_most()?;
+        self.check_bucket()?;
         let interval = self.wal.flush_interval;
         if interval > FLUSH_INTERVAL_MAX {
             return refuse(format!(
@@ -248,9 +263,23 @@ impl EngineConfig {
         Ok(())
     }
 
+    fn check_bucket(&self) -> Result<()> {
+        let Some(s3) = &self.s3 else { return Ok(()) };
+        if !cfg!(feature = "s3") {
+            let text = format!("bucket {}: this build knows folders only", s3.url());
+            return Err(Error::Config(text));
+        }
+        if let Some(dir) = &self.bucket_dir {
+            let text = format!("both a bucket folder, {}, and {}", dir.display(), s3.url());
+            return Err(Error::Config(text));
+        }
+        s3.validate()
+    }
+
     /// Refuses numbers that no machine can mean.
     fn check_most(&self) -> Result<()> {
-        let most: [(&str, u64, u64); 3] = [
+        let most: [(&str, u64, u64); 4] = [
+            ("cache.bytes_max", self.cache_bytes_max, CACHE_BYTES_MAX),
             (
                 "inflight_bytes_max",
                 self.inflight_bytes_max as u64,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use common::{batch, payload, quick, small};
-use sealog_engine::bucket::FolderBucket;
+use sealog_engine::bucket::{AnyBucket, FolderBucket};
 use sealog_engine::env::{Env, GlommioDisk, GlommioEnv, ShardHooks, ShardOptions, run_shard};
 use sealog_engine::{FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest};
 use sealog_frame::FrameView;
@@ -27,7 +27,7 @@ struct Skewed {
 
 impl Env for Skewed {
     type Disk = GlommioDisk;
-    type Bucket = FolderBucket;
+    type Bucket = AnyBucket;
 
     fn disk(&self) -> &Self::Disk {
         self.env.disk()
@@ -75,9 +75,9 @@ where
         on_panic: Arc::new(|_, task, message| panic!("task {task}: {message}")),
         on_stall: Arc::new(|_| {}),
     };
-    let bucket = FolderBucket::open(dir.join("bucket")).unwrap();
+    let bucket = AnyBucket::Folder(FolderBucket::open(dir.join("bucket")).unwrap());
     let config = small(dir);
-    let main = move |_, env: GlommioEnv<FolderBucket>| async move {
+    let main = move |_, env: GlommioEnv<AnyBucket>| async move {
         let now_ms = Arc::new(AtomicI64::new(now_ms));
         let env = Skewed {
             env,

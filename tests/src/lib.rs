@@ -16,6 +16,7 @@ pub mod oracle;
 pub mod scenario;
 pub mod script;
 pub mod sim;
+pub mod store;
 pub mod subject;
 pub mod tidy;
 pub mod toy;

@@ -23,7 +23,7 @@ pub(super) fn dir_of_prefix(prefix: &str) -> io::Result<&str> {
     }
 }
 
-fn check(key: &str) -> io::Result<()> {
+pub(super) fn check(key: &str) -> io::Result<()> {
     let bad = |what: &str| {
         let message = format!("bucket key {key:?} {what}");
         Err(io::Error::new(io::ErrorKind::InvalidInput, message))

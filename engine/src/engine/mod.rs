@@ -13,6 +13,7 @@ pub mod offline;
 mod place;
 mod session;
 mod shard_side;
+mod usage;
 
 pub use handle::Handle;
 pub use session::{AppendSession, SessionOptions, Ticket};
@@ -24,7 +25,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
-use crate::bucket::FolderBucket;
+use crate::bucket::{AnyBucket, FolderBucket};
 use crate::datadir::{Marker, open_or_create};
 use crate::env::host::{ShardThread, cores, make_dir};
 use crate::env::{
@@ -37,7 +38,7 @@ use crate::shard::LogService;
 use handle::Job;
 
 /// The environment of a production engine.
-pub type ProductionEnv = GlommioEnv<FolderBucket>;
+pub type ProductionEnv = GlommioEnv<AnyBucket>;
 
 /// A running engine. Clone the handle for other threads; the engine itself is closed once.
 ///
@@ -88,8 +89,7 @@ impl Engine {
         let shards = shard_count(&config)?;
         let lock = lock(&config)?;
         preflight(&config.data_dir, shards).map_err(|e| Error::Unusable(e.to_string()))?;
-        let bucket_dir = bucket_dir(&config);
-        let bucket = FolderBucket::open(bucket_dir).map_err(|e| Error::Unusable(e.to_string()))?;
+        let bucket = bucket(&config, true)?;
         let logs_max = usize::from(config.logs).max(64);
         let (ports, inboxes) = handle::ports::<ProductionEnv>(logs_max, &config);
         let handle = Handle::new(ports, config.clone());
@@ -98,6 +98,7 @@ impl Engine {
         let mut options = ShardOptions::new(shards, hooks(&handle, &ready, &stalled));
         options.pin = config.pin;
         options.commit_method = config.wal.commit_method;
+        options.spin = config.spin;
         let (plan, plans) = flume::bounded::<Result<Marker>>(shards);
         let shared = ShardPlan {
             config: config.clone(),
@@ -331,6 +332,26 @@ fn lock(config: &EngineConfig) -> Result<DirLock> {
         LockError::Held { .. } => Error::Unusable(error.to_string()),
         LockError::Io { dir, source } => Error::io("lock", &dir, &source),
     })
+}
+
+/// Opens the bucket that `config` names.
+#[cfg_attr(not(feature = "s3"), expect(unused_variables))]
+fn bucket(config: &EngineConfig, writes: bool) -> Result<AnyBucket> {
+    #[cfg(feature = "s3")]
+    if let Some(options) = &config.s3 {
+        let local = crate::bucket::S3Local {
+            dir: config.data_dir.join(crate::datadir::CACHE_DIR),
+            cache_bytes_max: if writes { config.cache_bytes_max } else { 0 },
+            upload_memory: config.inflight_bytes_max / 2,
+            writes_after: writes.then_some(config.gc_grace),
+        };
+        let opened = crate::bucket::S3Bucket::open(options, local);
+        let opened = opened.map_err(|e| Error::Unusable(e.to_string()))?;
+        return Ok(AnyBucket::S3(opened));
+    }
+    let opened = FolderBucket::open(bucket_dir(config));
+    let opened = opened.map_err(|e| Error::Unusable(e.to_string()))?;
+    Ok(AnyBucket::Folder(opened))
 }
 
 fn bucket_dir(config: &EngineConfig) -> PathBuf {

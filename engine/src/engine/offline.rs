@@ -16,8 +16,8 @@ pub use reshard::{ReshardReport, reshard, reshard_in};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{ProductionEnv, bucket_dir, lock};
-use crate::bucket::FolderBucket;
+use super::{ProductionEnv, bucket, bucket_dir, lock};
+use crate::bucket::AnyBucket;
 use crate::datadir::{MARKER_FILE, Marker, read_marker};
 use crate::env::{DirLock, Env, ShardHooks, ShardOptions, preflight, start_shards};
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ use crate::limits::EngineConfig;
 /// A data directory, locked, with nothing running in it.
 pub(crate) struct Offline {
     _lock: DirLock,
-    bucket: FolderBucket,
+    bucket: AnyBucket,
     config: EngineConfig,
 }
 
@@ -41,11 +41,11 @@ impl Offline {
         let lock = lock(&config)?;
         preflight(&config.data_dir, 1).map_err(|e| Error::Unusable(e.to_string()))?;
         let folder = bucket_dir(&config);
-        if !folder.is_dir() {
+        if config.s3.is_none() && !folder.is_dir() {
             let text = format!("bucket folder {} is not there", folder.display());
             return Err(Error::Unusable(text));
         }
-        let bucket = FolderBucket::open(folder).map_err(|e| Error::Unusable(e.to_string()))?;
+        let bucket = bucket(&config, false)?;
         Ok(Self {
             _lock: lock,
             bucket,

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
-use crate::datadir::{MARKER_FILE, SETTINGS_FILE};
+use crate::datadir::{CACHE_DIR, MARKER_FILE, SETTINGS_FILE};
 use crate::env::LOCK_FILE;
 use crate::env::host::names_in;
 use crate::error::{Error, Result};
@@ -18,11 +18,12 @@ use crate::limits::EngineConfig;
 
 /// What a data directory in the making may hold: its marker comes last (DIR-1). The last is made by
 /// the filesystem itself, at the root of a mount.
-const IN_THE_MAKING: [&str; 8] = [
+const IN_THE_MAKING: [&str; 9] = [
     LOCK_FILE,
     "wal",
     "checkpoint",
     "bucket",
+    CACHE_DIR,
     SETTINGS_FILE,
     "settings.toml.tmp",
     "format.tmp",

@@ -39,10 +39,6 @@ const IO_MEMORY_BYTES: usize = 512 * 1024;
 /// Below 1 ms the executor can park while work is runnable; far above it, timers and wakes are late.
 const PREEMPT_TIMER: Duration = Duration::from_millis(1);
 
-/// How long an executor without work looks for more before it sleeps: a sleep and the wake from it
-/// cost both sides system calls, and most waits of a busy shard are shorter than this.
-const SPIN_BEFORE_PARK: Duration = Duration::from_micros(50);
-
 /// One transfer of a long read or write: bounds the memory an operation holds.
 const TRANSFER_BYTES: usize = 1024 * 1024;
 
@@ -189,13 +185,14 @@ impl Drop for TaskCount {
 pub(super) struct ShardExecutor(glommio::LocalExecutor);
 
 impl ShardExecutor {
-    /// Makes the executor and, with `cpu`, binds this thread to that CPU.
-    pub(super) fn make(cpu: Option<usize>) -> io::Result<Self> {
+    /// Makes the executor and, with `cpu`, binds this thread to that CPU. Without work it looks for
+    /// `spin` before it sleeps.
+    pub(super) fn make(cpu: Option<usize>, spin: Duration) -> io::Result<Self> {
         let placement = cpu.map_or(Placement::Unbound, Placement::Fixed);
         LocalExecutorBuilder::new(placement)
             .io_memory(IO_MEMORY_BYTES)
             .preempt_timer(PREEMPT_TIMER)
-            .spin_before_park(SPIN_BEFORE_PARK)
+            .spin_before_park(spin)
             .blocking_thread_pool_placement(PoolPlacement::Unbound(1))
             .make()
             .map(Self)

@@ -43,7 +43,7 @@ pub use buf_pool::BufPool;
 pub use glommio_env::{GlommioDisk, GlommioEnv, GlommioFile};
 pub use lock::{DirLock, Holder, LOCK_FILE, LockError};
 pub use preflight::{PreflightError, preflight};
-pub use shards::{CommitMethod, ShardHooks, ShardOptions, run_shard, start_shards};
+pub use shards::{CommitMethod, SPIN, ShardHooks, ShardOptions, run_shard, start_shards};
 pub(crate) use side_threads::SideThreads;
 pub(crate) use sys::random_u64;
 
@@ -201,14 +201,36 @@ pub enum BucketError {
     },
 }
 
+/// How a store has been doing lately. A local folder has nothing to tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BucketHealth {
+    /// What went wrong, if nothing has gone well since, and for how long.
+    pub trouble: Option<(String, Duration)>,
+    /// Requests that had to be sent again.
+    pub retries: u64,
+    /// Uploads in parts that were given up and are not cleaned up yet.
+    pub leftovers: u64,
+    /// Bytes that the local cache of packs holds.
+    pub cache_bytes: u64,
+}
+
 /// An object store. Keys are `/`-separated, without leading slash. `put_*` return only when the
 /// object is durable (a folder: file and directory synced).
 pub trait Bucket: Clone + 'static {
     /// A big object in the making.
     type Upload: Upload;
 
-    /// Whether the bucket takes space and bandwidth of the disk that `dir` lies on.
+    /// Whether the bucket takes space of the disk that `dir` lies on.
     fn shares_disk(&self, dir: &Path) -> bool;
+    /// Whether a bucket that shares the log's disk is as fast as that disk: the log then gives way to
+    /// the lane. Waiting for a network would only make appends as slow as the network.
+    fn keeps_disk_pace(&self) -> bool {
+        true
+    }
+    /// How the store behind the bucket is doing.
+    fn health(&self) -> BucketHealth {
+        BucketHealth::default()
+    }
     /// Creates `key` with `data`, whole or not at all, if absent.
     fn put_if_absent(
         &self,

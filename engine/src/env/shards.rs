@@ -53,6 +53,10 @@ impl ShardHooks {
     }
 }
 
+/// How long an embedded shard without work looks for more before it sleeps: a sleep and the wake from
+/// it cost both sides system calls, and most waits of a busy shard are shorter than this.
+pub const SPIN: Duration = Duration::from_micros(50);
+
 /// What to start.
 #[derive(Clone)]
 pub struct ShardOptions {
@@ -62,6 +66,8 @@ pub struct ShardOptions {
     pub pin: bool,
     /// How groups become durable.
     pub commit_method: CommitMethod,
+    /// How long a shard without work looks for more before it sleeps.
+    pub spin: Duration,
     /// Silence after which a shard counts as stalled; no less than a second, heartbeats are 250 ms apart.
     pub stall_limit: Duration,
     /// Who hears of trouble.
@@ -76,6 +82,7 @@ impl ShardOptions {
             shards,
             pin: true,
             commit_method: CommitMethod::Thread,
+            spin: SPIN,
             stall_limit: Duration::from_secs(10),
             hooks,
         }
@@ -87,6 +94,7 @@ pub(crate) struct ShardSeed<B> {
     pub(crate) shard: usize,
     pub(crate) bucket: B,
     pub(crate) commit_method: CommitMethod,
+    pub(crate) spin: Duration,
     pub(crate) commit_queue: CommitQueue,
     pub(crate) chores: SideThreads,
     pub(crate) offload: SideThreads,
@@ -129,6 +137,7 @@ where
             shard,
             bucket: bucket.clone(),
             commit_method: options.commit_method,
+            spin: options.spin,
             commit_queue: commit.queue(),
             chores: chores.clone(),
             offload: offload.clone(),
@@ -239,7 +248,7 @@ where
 {
     let (shard, hooks) = (seed.shard, seed.hooks.clone());
     let heartbeat = Arc::clone(&seed.heartbeat);
-    let executor = match catch_unwind(|| ShardExecutor::make(cpu)) {
+    let executor = match catch_unwind(|| ShardExecutor::make(cpu, seed.spin)) {
         Ok(Ok(executor)) => executor,
         Ok(Err(error)) => {
             let _ = ready.send(Err(error));

@@ -154,6 +154,14 @@ impl Feeds {
         self.get(*self.sealed.first()?)
     }
 
+    /// Commits that are sealed and not published.
+    #[must_use]
+    pub fn unpublished(&self) -> u64 {
+        let feeds = self.sealed.iter().filter_map(|id| self.get(*id));
+        let sealed = feeds.flat_map(|feed| feed.streams.iter().filter(|s| s.is_sealed()));
+        sealed.count() as u64
+    }
+
     /// Lowest log offset that any stream needs.
     #[must_use]
     pub fn needed_from(&self) -> Option<u64> {

@@ -52,7 +52,10 @@ pub struct LaneState {
     pressed: Cell<bool>,
     press: Event,
     published: Event,
-    trouble: RefCell<Option<String>>,
+    /// What went wrong last, and since when nothing has gone well.
+    trouble: RefCell<Option<(String, u64)>>,
+    /// The bucket is known to be this directory's.
+    owner_known: Cell<bool>,
     running: Cell<usize>,
     /// Something may have been left in the bucket that nobody names.
     littered: Cell<bool>,
@@ -62,12 +65,13 @@ pub struct LaneState {
 }
 
 impl LaneState {
-    pub(crate) fn new(config: &EngineConfig) -> Self {
+    pub(crate) fn new(config: &EngineConfig, owner_known: bool) -> Self {
         Self {
             pressed: Cell::new(false),
             press: Event::new(),
             published: Event::new(),
             trouble: RefCell::new(None),
+            owner_known: Cell::new(owner_known),
             running: Cell::new(0),
             littered: Cell::new(false),
             ended: Event::new(),
@@ -89,7 +93,15 @@ impl LaneState {
 
     /// What keeps the lane from working, if anything.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.borrow().clone()
+        self.trouble.borrow().as_ref().map(|(text, _)| text.clone())
+    }
+
+    /// What keeps the lane from working, and for how long it has.
+    pub(crate) fn trouble_for(&self, now_ns: u64) -> Option<(String, Duration)> {
+        let trouble = self.trouble.borrow();
+        let (text, since) = trouble.as_ref()?;
+        let lasts = Duration::from_nanos(now_ns.saturating_sub(*since));
+        Some((text.clone(), lasts))
     }
 
     /// Waits until the lane's tasks have ended.
@@ -99,8 +111,14 @@ impl LaneState {
             .await;
     }
 
-    fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.borrow_mut() = trouble;
+    fn set_trouble(&self, text: String, now_ns: u64) {
+        let mut trouble = self.trouble.borrow_mut();
+        let since = trouble.as_ref().map_or(now_ns, |(_, since)| *since);
+        *trouble = Some((text, since));
+    }
+
+    fn end_trouble(&self) {
+        *self.trouble.borrow_mut() = None;
     }
 
     fn enter(&self) {
@@ -139,11 +157,11 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
     while !service.is_stopping() {
         match work(service, &mut packer, &mut orphans).await {
             Ok(true) => {
-                service.lane.set_trouble(None);
+                service.lane.end_trouble();
                 pause = RETRY.0;
             }
             Ok(false) => {
-                service.lane.set_trouble(None);
+                service.lane.end_trouble();
                 pause = RETRY.0;
                 wait(service, LOOK).await;
             }
@@ -153,7 +171,8 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
                 if matches!(error, Error::StorageFull { .. }) {
                     packer.release_space().await;
                 }
-                service.lane.set_trouble(Some(error.to_string()));
+                let now_ns = service.env.monotonic_ns();
+                service.lane.set_trouble(error.to_string(), now_ns);
                 let jitter = service.env.random_u64() % 1000;
                 let part = pause.mul_f64(0.5 + jitter as f64 / 2000.0);
                 let press = &service.lane.press;
@@ -171,6 +190,7 @@ async fn work<E: Env>(
     packer: &mut Packer<E>,
     orphans: &mut Orphans,
 ) -> Result<bool> {
+    settle_owner(service).await?;
     if publish::publish_next(service, packer).await? {
         return Ok(true);
     }
@@ -189,6 +209,24 @@ async fn work<E: Env>(
         orphans.step(service).await;
     }
     Ok(swept)
+}
+
+/// A bucket that was out of reach at the start may be another one than it was.
+async fn settle_owner<E: Env>(service: &Rc<LogService<E>>) -> Result<()> {
+    if service.lane.owner_known.get() {
+        return Ok(());
+    }
+    let witness = owner::Witness::of(&service.feeds.borrow());
+    let known = match witness {
+        Some(witness) => witness.check(&service.env).await?,
+        None => true,
+    };
+    if !known {
+        let text = "out of reach: not known yet to be the bucket of this data directory";
+        return Err(Error::Bucket(text.to_owned()));
+    }
+    service.lane.owner_known.set(true);
+    Ok(())
 }
 
 async fn wait<E: Env>(service: &Rc<LogService<E>>, longest: Duration) {

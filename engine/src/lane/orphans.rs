@@ -72,7 +72,7 @@ impl Orphans {
     /// Goes on with the walk, if one is due, and removes what has been found long enough ago.
     /// What cannot be read is left for another walk, or for `verify` to complain about.
     pub(super) async fn step<E: Env>(&mut self, service: &Rc<LogService<E>>) {
-        if service.config.bucket_dir.is_some() {
+        if service.config.bucket_dir.is_some() || service.config.s3.is_some() {
             return;
         }
         if self.walk.is_none() && service.lane.littered.take() {

@@ -2,52 +2,70 @@
 //!
 //! **Invariants**
 //! - Nothing is published beside a history: a bucket that doesn't know a commit of ours is refused at
-//!   the start, before anything is written to it.
+//!   the start, before anything is written to it; one that was out of reach then, before the lane works.
 //! - A bucket that is out of reach, or holds damage, is not another bucket.
 //!
 //! **Not here**: what is wrong inside the right bucket (`verify`, reads).
+
+use std::rc::Rc;
 
 use super::publish::feed_json;
 use crate::commit::{Commit, paths};
 use crate::env::{Bucket, BucketError, Env};
 use crate::error::{Error, Result};
-use crate::feed::{Feed, Feeds};
-use crate::ids::CommitNumber;
+use crate::feed::Feeds;
+use crate::ids::{CommitNumber, Digest, FeedId};
 
-/// Looks for the newest commit of one feed that has any.
-pub(crate) async fn check<E: Env>(env: &E, feeds: &Feeds) -> Result<()> {
-    let Some(feed) = feeds.iter().find(|feed| feed.head.commits > 0) else {
-        return Ok(());
-    };
-    let number = CommitNumber(feed.head.commits - 1);
-    let path = paths::commit(&feed.name, feed.id, number);
-    let same = match env.bucket().get(&path).await {
-        Ok((bytes, _)) => {
-            Commit::decode(&bytes).map_or(true, |commit| commit.digest() == feed.head.digest)
-        }
-        Err(BucketError::NotFound { .. }) => false,
-        Err(_) => true,
-    };
-    let known = same || knows_feed(env, feed).await;
-    if known {
-        return Ok(());
-    }
-    Err(Error::Unusable(format!(
-        "the bucket does not hold commit {number} of feed {:?} (object {path}), which this data \
-         directory published: it is another bucket, or not mounted; give the one used before",
-        feed.name
-    )))
+/// The newest commit of one feed that has any: what the right bucket knows.
+pub(crate) struct Witness {
+    name: Rc<str>,
+    feed: FeedId,
+    number: CommitNumber,
+    digest: Digest,
+    json: String,
 }
 
-/// A commit that is lost or not ours is damage, if the bucket describes the feed as we do.
-async fn knows_feed<E: Env>(env: &E, feed: &Feed) -> bool {
-    match env
-        .bucket()
-        .get(&paths::feed_json(&feed.name, feed.id))
-        .await
-    {
-        Ok((bytes, _)) => bytes == feed_json(feed).into_bytes(),
-        Err(BucketError::NotFound { .. }) => false,
-        Err(_) => true,
+impl Witness {
+    /// One out of `feeds`; `None` if nothing was published yet, to whatever bucket.
+    pub(crate) fn of(feeds: &Feeds) -> Option<Self> {
+        let feed = feeds.iter().find(|feed| feed.head.commits > 0)?;
+        Some(Self {
+            name: feed.name.clone(),
+            feed: feed.id,
+            number: CommitNumber(feed.head.commits - 1),
+            digest: feed.head.digest,
+            json: feed_json(feed),
+        })
+    }
+
+    /// Looks for it; `false` when the bucket is out of reach.
+    ///
+    /// # Errors
+    /// [`Error::Unusable`]: it is another bucket.
+    pub(crate) async fn check<E: Env>(&self, env: &E) -> Result<bool> {
+        let path = paths::commit(&self.name, self.feed, self.number);
+        match env.bucket().get(&path).await {
+            Ok((bytes, _)) => {
+                let found = Commit::decode(&bytes);
+                // One that can't be read is damage.
+                if found.map_or(true, |commit| commit.digest() == self.digest) {
+                    return Ok(true);
+                }
+            }
+            Err(BucketError::NotFound { .. }) => {}
+            Err(_) => return Ok(false),
+        }
+        // A commit that is lost or not ours is damage, if the bucket describes the feed as we do.
+        let described = paths::feed_json(&self.name, self.feed);
+        match env.bucket().get(&described).await {
+            Ok((bytes, _)) if bytes == self.json.as_bytes() => return Ok(true),
+            Ok(_) | Err(BucketError::NotFound { .. }) => {}
+            Err(_) => return Ok(false),
+        }
+        Err(Error::Unusable(format!(
+            "the bucket does not hold commit {} of feed {:?} (object {path}), which this data \
+             directory published: it is another bucket, or not mounted; give the one used before",
+            self.number, self.name
+        )))
     }
 }

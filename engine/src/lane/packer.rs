@@ -32,6 +32,8 @@ pub(super) struct Packer<E: Env> {
     reserve: Reserve<E>,
     /// The bucket is on the log's disk.
     shares_disk: bool,
+    /// The log gives way while the lane works.
+    log_gives_way: bool,
 }
 
 impl<E: Env> Packer<E> {
@@ -39,13 +41,16 @@ impl<E: Env> Packer<E> {
         let lane_bytes = service.lane.lane_bytes;
         let pack_bytes = usize::try_from(service.config.pack_bytes).unwrap_or(lane_bytes);
         let region_bytes = (lane_bytes / 8 * 3).min(pack_bytes);
+        let bucket = service.env.bucket();
+        let shares_disk = bucket.shares_disk(&service.config.data_dir);
         let reserve = pack_reserve(&service.config.data_dir, service.wal.params().log);
         Self {
             service: service.clone(),
             intake: Intake::new(service, region_bytes),
             packs: Packs::new(service, region_bytes),
             reserve: Reserve::new(service.env.clone(), reserve),
-            shares_disk: service.env.bucket().shares_disk(&service.config.data_dir),
+            shares_disk,
+            log_gives_way: shares_disk && bucket.keeps_disk_pace(),
         }
     }
 
@@ -82,7 +87,7 @@ impl<E: Env> Packer<E> {
     pub(super) async fn demultiplex(&mut self) -> Result<bool> {
         let pace = self.service.clone();
         let pace = pace.wal.pace();
-        pace.give_way(self.shares_disk);
+        pace.give_way(self.log_gives_way);
         let worked = self.deal_all().await;
         pace.give_way(false);
         worked

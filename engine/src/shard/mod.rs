@@ -16,6 +16,7 @@
 mod admin;
 mod direct;
 mod query;
+mod usage;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 pub use direct::Direct;
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
+pub use usage::{LogUsage, Usage};
 pub use write::FeedRef;
 pub(crate) use write::{Answer, check_feed_name};
 
@@ -34,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::feed::{Feed, Feeds};
 use crate::ids::FeedId;
 use crate::lane::LaneState;
+use crate::lane::owner::Witness;
 use crate::limits::EngineConfig;
 use crate::read::ReadCache;
 use crate::recovery::{LogPlace, Report, examine_drained, revive};
@@ -84,14 +87,17 @@ impl<E: Env> LogService<E> {
     /// [`Error::StorageFull`] when not even a checkpoint fits.
     pub(crate) async fn start(env: E, config: EngineConfig, place: LogPlace) -> Result<Rc<Self>> {
         let examined = examine_drained(&env, &place).await?;
-        crate::lane::owner::check(&env, &examined.loaded.feeds).await?;
+        let owner_known = match Witness::of(&examined.loaded.feeds) {
+            Some(witness) => witness.check(&env).await?,
+            None => true,
+        };
         let recovered = revive(&env, &place, examined).await?;
         let service = Rc::new(Self {
             env: env.clone(),
             wal: recovered.wal,
             feeds: RefCell::new(recovered.feeds),
             checkpoints: RefCell::new(Some(recovered.checkpoints)),
-            lane: LaneState::new(&config),
+            lane: LaneState::new(&config, owner_known),
             read_cache: RefCell::new(ReadCache::new(config.wal.cache_bytes / 4)),
             report: recovered.report,
             queue: RefCell::new(VecDeque::new()),

@@ -53,6 +53,18 @@ pub(crate) struct Globals {
     /// Folder for packs and commits [default: bucket/ in the data directory]
     #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "DIR")]
     pub(crate) bucket_dir: Option<PathBuf>,
+    /// Keep packs and commits in an S3-compatible store: s3://NAME or s3://NAME/PREFIX
+    #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "URL", conflicts_with = "bucket_dir")]
+    pub(crate) bucket: Option<String>,
+    /// Region of the store [default: AWS_REGION, else us-east-1]
+    #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "NAME")]
+    pub(crate) region: Option<String>,
+    /// Where the store listens, https:// or http:// [default: AWS_ENDPOINT_URL, else Amazon's own]
+    #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
+    /// Use a store that ignores conditions, although two writers would both win
+    #[arg(long, global = true, help_heading = EVERY_VERB)]
+    pub(crate) unsafe_no_conditions: bool,
     /// Configuration file, TOML; an unknown key is an error
     #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -90,6 +102,8 @@ pub(crate) enum Verb {
     /// Seal the open stream of a feed into a commit
     #[command(override_usage = "sealog seal <FEED> [OPTIONS]")]
     Seal(SealArgs),
+    /// Show what the logs hold, what waits for the bucket, and how the bucket is
+    Usage,
     /// Read everything kept and prove that it is what was written; changes nothing
     Verify,
     /// Show what is in a file of ours: segment, checkpoint, pack, manifest, commit, key index, frame

@@ -15,6 +15,7 @@ use toml::{Table, Value};
 use super::args::Globals;
 use super::exit::CliError;
 use super::settings::Settings;
+use super::store::Store;
 
 /// Where data lives when nobody says.
 const DATA_DIR_DEFAULT: &str = "./sealog-data";
@@ -37,6 +38,9 @@ const KEYS: &[(&str, Set)] = &[
     ("feeds_max", |c, v| number(v).map(|n| c.feeds_max = n)),
     ("producers_max", |c, v| {
         number(v).map(|n| c.producers_max = n)
+    }),
+    ("cache.bytes_max", |c, v| {
+        size(v).map(|n| c.cache_bytes_max = n)
     }),
     ("gc_grace_ms", |c, v| millis(v).map(|d| c.gc_grace = d)),
     ("wal.segment_bytes", |c, v| {
@@ -79,6 +83,27 @@ const KEYS: &[(&str, Set)] = &[
         number(v).map(|n| c.frame.headers_max = n)
     }),
 ];
+
+type SetStore = fn(&mut Store, &Value) -> Result<(), String>;
+
+/// Keys of the file that say which store holds the bucket.
+const STORE_KEYS: &[(&str, SetStore)] = &[
+    ("bucket", |s, v| text(v).map(|t| s.url = Some(t))),
+    ("s3.region", |s, v| text(v).map(|t| s.region = Some(t))),
+    ("s3.endpoint", |s, v| text(v).map(|t| s.endpoint = Some(t))),
+    ("s3.unsafe_no_conditions", |s, v| {
+        boolean(v).map(|b| s.no_conditions = b)
+    }),
+    ("s3.upload_bytes_per_s", |s, v| {
+        size(v).map(|n| s.upload_bytes_per_s = n)
+    }),
+];
+
+fn text(value: &Value) -> Result<String, String> {
+    let text = value.as_str().filter(|text| !text.is_empty());
+    text.map(str::to_owned)
+        .ok_or_else(|| "text in quotes is needed".to_owned())
+}
 
 fn path(value: &Value) -> Result<PathBuf, String> {
     let text = value.as_str().filter(|text| !text.is_empty());
@@ -139,9 +164,10 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
         Some(path) => Some((path, read_file(path)?)),
         None => None,
     };
-    let apply_all = |config: &mut EngineConfig| {
+    let mut store = Store::default();
+    let mut apply_all = |config: &mut EngineConfig| {
         if let Some((path, text)) = &file {
-            apply(config, text).map_err(|error| {
+            apply(config, &mut store, text).map_err(|error| {
                 CliError::usage(format!("configuration {}: {error}", path.display()))
             })?;
         }
@@ -170,6 +196,7 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
         let text = format!("configuration {}: {error}", path.display());
         return Err(CliError::usage(text));
     }
+    let store = store.under(globals);
     match recorded {
         Some(recorded) if recorded.edge != edge => {
             let dir = config.data_dir.display();
@@ -177,8 +204,11 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
                 "--edge, but data directory {dir} was made with the standard profile: leave it out"
             )));
         }
-        Some(recorded) => recorded.settle_bucket(&mut config)?,
-        None => config.settings = Some(Settings::text(edge, &config)?),
+        Some(recorded) => recorded.settle_bucket(&mut config, store)?,
+        None => {
+            config.s3 = store.options()?;
+            config.settings = Some(Settings::text(edge, &config, &store)?);
+        }
     }
     Ok(config)
 }
@@ -222,26 +252,34 @@ fn read_file(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-fn apply(config: &mut EngineConfig, text: &str) -> Result<(), String> {
+fn apply(config: &mut EngineConfig, store: &mut Store, text: &str) -> Result<(), String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         format!("line {line}: {}", error.message())
     })?;
-    apply_table(config, "", &table)
+    apply_table(config, store, "", &table)
 }
 
-fn apply_table(config: &mut EngineConfig, prefix: &str, table: &Table) -> Result<(), String> {
+fn apply_table(
+    config: &mut EngineConfig,
+    store: &mut Store,
+    prefix: &str,
+    table: &Table,
+) -> Result<(), String> {
+    let keys = KEYS.iter().map(|(key, _)| *key);
+    let all: Vec<&str> = keys.chain(STORE_KEYS.iter().map(|(key, _)| *key)).collect();
     for (name, value) in table {
         let key = format!("{prefix}{name}");
         let inner = format!("{key}.");
         if let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == key) {
             set(config, value).map_err(|rule| format!("{key} = {value}: {rule}"))?;
-        } else if let (Value::Table(table), true) = (
-            value,
-            KEYS.iter().any(|(known, _)| known.starts_with(&inner)),
-        ) {
-            apply_table(config, &inner, table)?;
+        } else if let Some((_, set)) = STORE_KEYS.iter().find(|(known, _)| *known == key) {
+            set(store, value).map_err(|rule| format!("{key} = {value}: {rule}"))?;
+        } else if let (Value::Table(table), true) =
+            (value, all.iter().any(|known| known.starts_with(&inner)))
+        {
+            apply_table(config, store, &inner, table)?;
         } else {
             return Err(format!("unknown key {key}"));
         }
@@ -255,7 +293,7 @@ mod tests {
 
     fn applied(text: &str) -> Result<EngineConfig, String> {
         let mut config = EngineConfig::new("d");
-        apply(&mut config, text).map(|()| config)
+        apply(&mut config, &mut Store::default(), text).map(|()| config)
     }
 
     #[test]
@@ -285,7 +323,9 @@ mod tests {
             ("log = 2", "unknown key log"),
             ("[wal]\nsegment_byte = 1", "unknown key wal.segment_byte"),
             ("wal.x.y = 1", "unknown key wal.x"),
-            ("[cache]\nx = 1", "unknown key cache"),
+            ("[cache]\nx = 1", "unknown key cache.x"),
+            ("[caches]\nx = 1", "unknown key caches"),
+            ("s3.region = 1", "s3.region = 1: text in quotes is needed"),
             ("wal = 3", "unknown key wal"),
             (
                 "logs = 70000",
@@ -309,10 +349,11 @@ mod tests {
 
     #[test]
     fn keys_all_take_a_value_of_their_kind() {
-        for (key, _) in KEYS {
-            let value = match *key {
-                "data_dir" | "bucket_dir" => "\"x\"",
-                "pin" => "true",
+        let store = STORE_KEYS.iter().map(|(key, _)| *key);
+        for key in KEYS.iter().map(|(key, _)| *key).chain(store) {
+            let value = match key {
+                "data_dir" | "bucket_dir" | "bucket" | "s3.region" | "s3.endpoint" => "\"x\"",
+                "pin" | "s3.unsafe_no_conditions" => "true",
                 _ => "1",
             };
             assert!(applied(&format!("{key} = {value}")).is_ok(), "{key}");

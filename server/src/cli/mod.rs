@@ -31,7 +31,9 @@ mod read;
 mod settings;
 mod shapes;
 mod signals;
+mod store;
 mod time;
+mod usage;
 
 use std::process::ExitCode;
 
@@ -70,6 +72,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Producers(args) => history::producers(config, &args, &mut out),
         Verb::Seal(args) => history::seal(config, &args, &mut out),
         Verb::Serve(args) => crate::serve::run(config, &args),
+        Verb::Usage => usage::run(config, &mut out),
         Verb::Verify => offline::verify(&config, &mut out),
         Verb::Inspect(_) => Ok(()),
         Verb::Admin(verb) => admin::run(config, verb, &mut out),

@@ -14,8 +14,9 @@ use sealog_engine::{EngineConfig, SETTINGS_FILE};
 use toml::{Table, Value};
 
 use super::exit::CliError;
+use super::store::Store;
 
-/// It holds two lines.
+/// It holds a few lines.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// What was recorded.
@@ -25,6 +26,8 @@ pub(super) struct Settings {
     pub(super) edge: bool,
     /// Where the bucket is, unless it is in the data directory.
     pub(super) bucket_dir: Option<PathBuf>,
+    /// The store that the bucket is in, if it is in one.
+    pub(super) store: Store,
 }
 
 impl Settings {
@@ -62,6 +65,9 @@ impl Settings {
                     }
                 }
                 ("bucket_dir", Value::String(dir)) => settings.bucket_dir = Some(dir.into()),
+                ("bucket", Value::String(url)) => settings.store.url = Some(url.clone()),
+                ("region", Value::String(name)) => settings.store.region = Some(name.clone()),
+                ("endpoint", Value::String(url)) => settings.store.endpoint = Some(url.clone()),
                 _ => return Err(format!("{key} = {value} is not understood")),
             }
         }
@@ -69,7 +75,11 @@ impl Settings {
     }
 
     /// The file that remembers `config`.
-    pub(super) fn text(edge: bool, config: &EngineConfig) -> Result<String, CliError> {
+    pub(super) fn text(
+        edge: bool,
+        config: &EngineConfig,
+        store: &Store,
+    ) -> Result<String, CliError> {
         let profile = if edge { "edge" } else { "standard" };
         let mut text = format!(
             "# How `sealog` made this directory; options must agree with it.\n\
@@ -89,11 +99,44 @@ impl Settings {
             })?;
             text += &format!("bucket_dir = {}\n", Value::from(dir));
         }
-        Ok(text)
+        Ok(text + &store.lines())
     }
 
     /// Puts the recorded bucket into `config`, or refuses the other one that it names.
-    pub(super) fn settle_bucket(&self, config: &mut EngineConfig) -> Result<(), CliError> {
+    pub(super) fn settle_bucket(
+        &self,
+        config: &mut EngineConfig,
+        given: Store,
+    ) -> Result<(), CliError> {
+        let named = given.url.clone().or_else(|| {
+            let dir = config.bucket_dir.as_ref();
+            dir.map(|dir| format!("folder {}", dir.display()))
+        });
+        let store = given.over(&self.store);
+        let is_other = match &self.store.url {
+            None => store.url.is_some(),
+            Some(recorded) => {
+                let same =
+                    |url: &String| url.trim_end_matches('/') == recorded.trim_end_matches('/');
+                config.bucket_dir.is_some() || !store.url.as_ref().is_some_and(same)
+            }
+        };
+        if let (true, Some(named)) = (is_other, named) {
+            let recorded = self.store.url.as_deref().unwrap_or("a folder");
+            return Err(CliError::unusable(format!(
+                "bucket {named} was named, but data directory {} has its bucket in {recorded}: leave \
+                 the option out, or edit {SETTINGS_FILE} there if the bucket was moved",
+                config.data_dir.display(),
+            )));
+        }
+        config.s3 = store.options()?;
+        match config.s3 {
+            Some(_) => Ok(()),
+            None => self.settle_folder(config),
+        }
+    }
+
+    fn settle_folder(&self, config: &mut EngineConfig) -> Result<(), CliError> {
         let own = config.data_dir.join("bucket");
         let recorded = self.bucket_dir.as_ref().unwrap_or(&own);
         match &config.bucket_dir {
@@ -139,17 +182,18 @@ mod tests {
             for edge in [false, true] {
                 let mut config = EngineConfig::new("/d");
                 config.bucket_dir = dir.map(PathBuf::from);
-                let text = Settings::text(edge, &config).unwrap();
+                let text = Settings::text(edge, &config, &Store::default()).unwrap();
                 let expected = Settings {
                     edge,
                     bucket_dir: config.bucket_dir.clone(),
+                    store: Store::default(),
                 };
                 assert_eq!(Settings::parse(&text), Ok(expected), "{text}");
             }
         }
         let mut config = EngineConfig::new("/d");
         config.bucket_dir = Some("/d/bucket".into());
-        let text = Settings::text(false, &config).unwrap();
+        let text = Settings::text(false, &config, &Store::default()).unwrap();
         assert!(!text.contains("bucket_dir"), "{text}");
     }
 

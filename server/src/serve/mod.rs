@@ -45,6 +45,8 @@ pub(crate) fn run(mut config: EngineConfig, args: &ServeArgs) -> Result<(), CliE
     let claim = claim(listen)?;
     let address = claim.address;
     config.pin = true;
+    // Clients on the same machine need the cores more than a shard that only waits.
+    config.spin = Duration::ZERO;
     let (up, ups) = flume::unbounded();
     let (notice, notices) = flume::unbounded();
     let control: Arc<Mutex<Vec<flume::Sender<Control>>>> = Arc::default();

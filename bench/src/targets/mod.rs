@@ -1,0 +1,97 @@
+//! Targets: what the generator can append to, and how each is named on the command line.
+//!
+//! **Invariants**
+//! - A target acknowledges an append only when its own protocol says it is stored.
+//!
+//! **Not here**: starting servers (`compare::peers`).
+
+pub mod in_process;
+pub mod native;
+pub mod nats;
+pub mod plain_group;
+pub mod resp;
+pub mod wire;
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+/// Where a load goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetUrl {
+    /// A server of our own, started for the benchmark.
+    Native,
+    /// An engine in this process.
+    InProcess,
+    /// A Sealog server that runs already.
+    Sealog(SocketAddr),
+    /// A server that speaks Redis' protocol.
+    Redis(SocketAddr),
+    /// A server that speaks NATS' protocol, with JetStream.
+    Nats(SocketAddr),
+}
+
+impl fmt::Display for TargetUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Native => write!(f, "native"),
+            Self::InProcess => write!(f, "in-process"),
+            Self::Sealog(address) => write!(f, "sealog://{address}"),
+            Self::Redis(address) => write!(f, "redis://{address}"),
+            Self::Nats(address) => write!(f, "nats://{address}"),
+        }
+    }
+}
+
+impl FromStr for TargetUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "native" => return Ok(Self::Native),
+            "in-process" => return Ok(Self::InProcess),
+            _ => {}
+        }
+        let wanted = "native, in-process, sealog://, redis:// or nats://HOST:PORT";
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| format!("target {text:?} is not one of {wanted}"))?;
+        let address = rest.trim_end_matches('/');
+        let mut found = address
+            .to_socket_addrs()
+            .map_err(|error| format!("address {address:?}: {error}"))?;
+        let address = found
+            .next()
+            .ok_or_else(|| format!("address {address:?} has no numeric form"))?;
+        match scheme {
+            "sealog" => Ok(Self::Sealog(address)),
+            "redis" => Ok(Self::Redis(address)),
+            "nats" => Ok(Self::Nats(address)),
+            _ => Err(format!("target {text:?} is not one of {wanted}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_urls_are_read_and_printed() {
+        for text in [
+            "native",
+            "in-process",
+            "sealog://127.0.0.1:4436",
+            "redis://127.0.0.1:6379",
+            "nats://127.0.0.1:4222",
+        ] {
+            assert_eq!(
+                text.parse::<TargetUrl>().expect(text).to_string(),
+                text.to_owned()
+            );
+        }
+        for text in ["redis", "http://127.0.0.1:1", "redis://127.0.0.1"] {
+            assert!(text.parse::<TargetUrl>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Store: an object store that speaks S3's protocol on loopback, and a proxy that breaks what passes it.
+//!
+//! ```text
+//!  bucket under test ──> Proxy (faults) ──> FakeStore, or a real store
+//! ```
+//!
+//! **Invariants**
+//! - What the fake does, Amazon's own store does; it is stricter where stores differ.
+//! - A fault strikes as often as its rule says, then never again.
+//!
+//! **Not here**: signatures: nobody checks them.
+
+mod fake;
+mod http;
+mod proxy;
+
+pub use fake::FakeStore;
+pub use http::{Reply, Request};
+pub use proxy::{Fault, Proxy};
+
+/// Gives this process credentials that every store here takes, unless it has some.
+pub fn credentials() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        if std::env::var_os("AWS_ACCESS_KEY_ID").is_none() {
+            // SAFETY: tests call this before anything of theirs reads the environment, and those that
+            // run beside wait here; the standard library locks around its own readers.
+            unsafe {
+                std::env::set_var("AWS_ACCESS_KEY_ID", "testkey123");
+                std::env::set_var("AWS_SECRET_ACCESS_KEY", "testsecret123");
+            }
+        }
+    });
+}
