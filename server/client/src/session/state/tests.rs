@@ -28,6 +28,8 @@ enum Mood {
 struct Log {
     stored: Vec<u64>,
     next: u64,
+    /// Somebody else took the feed: said before the producer is looked at.
+    fenced: bool,
 }
 
 struct World {
@@ -98,6 +100,12 @@ impl World {
 
     fn verdict(&mut self, number: u64, sequence: Option<u64>) -> Result<Ack> {
         let refuse = |kind| Err(Error::new(kind, Effects::None, ""));
+        if self.log.fenced {
+            return refuse(ErrorKind::Fenced {
+                epoch: 1,
+                current: 2,
+            });
+        }
         if let Some(sequence) = sequence {
             if sequence < self.log.next {
                 let at = self.log.stored.iter().position(|stored| *stored == number);
@@ -234,6 +242,7 @@ enum Event {
     Receive,
     Cut,
     Connect,
+    Fence,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -246,6 +255,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => Just(Event::Receive),
         1 => Just(Event::Cut),
         3 => Just(Event::Connect),
+        1 => Just(Event::Fence),
     ]
 }
 
@@ -267,6 +277,8 @@ proptest! {
                 Event::Receive => world.receive(),
                 Event::Cut => world.cut(),
                 Event::Connect => world.connect(),
+                // Mostly late, so that most runs are of a feed that is not taken over.
+                Event::Fence => world.log.fenced = world.moods.len() > 8,
             }
             world.look();
             world.check();
@@ -281,6 +293,13 @@ proptest! {
         world.look();
         world.check();
         prop_assert!(world.state.queue.is_empty());
+        if let Some(cause) = &world.state.failure {
+            let expected = matches!(
+                cause.kind(),
+                ErrorKind::SequenceMismatch { .. } | ErrorKind::Fenced { .. } | ErrorKind::Disconnected
+            );
+            prop_assert!(expected, "{cause:?}");
+        }
         let clean = world.state.failure.is_none() && identity;
         let good = world.moods.iter().filter(|mood| **mood != Mood::Bad).count();
         prop_assert!(!clean || world.log.stored.len() == good);
