@@ -5,6 +5,8 @@
 //!
 //! **Not here**: cuts (`cuts.rs`), appends (`session.rs`).
 
+#![allow(clippy::unwrap_used, reason = "tests report by panicking")]
+
 mod common;
 
 use std::sync::atomic::Ordering;
@@ -34,7 +36,7 @@ async fn filled(fake: &Fake, records: u64) -> Client {
     let client = connected(fake).await;
     let session = client.join("f", SessionOptions::default()).await.unwrap();
     for number in 0..records {
-        let _ = session.submit(number.to_le_bytes().as_slice());
+        drop(session.submit(number.to_le_bytes().as_slice()));
     }
     session.close().await.unwrap();
     client

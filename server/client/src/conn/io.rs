@@ -72,8 +72,11 @@ async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io:
         }
         if spent.is_empty() {
             wait_for_work(conn, heartbeat).await?;
-            // Whoever woke the writer may have more to say at once: one write for all of it.
-            tokio::task::yield_now().await;
+            // Where others are in flight, whoever woke the writer may have more to say at once: one write
+            // for all of it. One alone leaves now.
+            if conn.is_pipelined() {
+                tokio::task::yield_now().await;
+            }
             continue;
         }
         let ended = async {

@@ -88,7 +88,6 @@ pub struct World {
     /// Appends that came, sent again or not, and most of them unanswered at once.
     pub appends: usize,
     pub hellos: usize,
-    /// Follow answers are no longer than this.
     pub connections: Vec<tokio::task::AbortHandle>,
 }
 
@@ -195,7 +194,7 @@ struct Session {
     world: Arc<Mutex<World>>,
     moved: Arc<Notify>,
     bound: Vec<String>,
-    follows: BTreeMap<u64, (Arc<Mutex<i64>>, Arc<Notify>, JoinHandle<()>)>,
+    follows: BTreeMap<u64, Follow>,
 }
 
 impl Drop for Session {
@@ -206,6 +205,8 @@ impl Drop for Session {
     }
 }
 
+/// Credit left, who is told of more, and the task.
+type Follow = (Arc<Mutex<i64>>, Arc<Notify>, JoinHandle<()>);
 type Out = Arc<AsyncMutex<OwnedWriteHalf>>;
 
 impl Session {
