@@ -46,6 +46,8 @@ pub use engine::{
 };
 pub use error::{Effects, Error, Result};
 pub use feed::FeedOptions;
+#[cfg(feature = "s3")]
+pub use inspect::inspect_object;
 pub use inspect::{InspectOptions, Node, inspect};
 pub use limits::{
     EngineConfig, PRODUCER_ID_BYTES_MAX, PRODUCER_RANGES_MAX, WalConfig, check_commit_message,

@@ -4,6 +4,7 @@
 //! - A fault that a bucket can survive costs nothing but time; what it cannot survive it names.
 //!
 //! **Not here**: real stores (`s3`), the engine above (`s3_engine`).
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -17,5 +17,7 @@ mod s3_options;
 pub use any::{AnyBucket, AnyUpload};
 pub use folder::{FolderBucket, FolderOpenError, FolderUpload};
 #[cfg(feature = "s3")]
+pub(crate) use s3::fetch;
+#[cfg(feature = "s3")]
 pub use s3::{S3Bucket, S3Local, S3OpenError, S3Upload};
 pub use s3_options::S3Options;

@@ -255,7 +255,10 @@ pub trait Bucket: Clone + 'static {
     ) -> impl Future<Output = Result<Vec<u8>, BucketError>>;
     /// Length of the object, `None` if absent.
     fn head(&self, key: &str) -> impl Future<Output = Result<Option<u64>, BucketError>>;
-    /// Up to `limit` objects below `prefix` with keys after `start_after`, in key order.
+    /// Up to `limit` objects below `prefix` that come after `start_after`. The order is that of the keys'
+    /// bytes, but for stores that keep folders: theirs goes folder by folder. Either way one page after
+    /// the other misses nothing and repeats nothing, and keys that differ only in what follows their last
+    /// `/` come in order.
     fn list(
         &self,
         prefix: &str,

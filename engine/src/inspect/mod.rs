@@ -17,6 +17,8 @@ use std::path::Path;
 
 pub use tree::Node;
 
+#[cfg(feature = "s3")]
+use crate::bucket::S3Options;
 use crate::codec::DecodeError;
 use crate::env::fs_ops::FileReader;
 use crate::error::{Error, Result};
@@ -50,9 +52,24 @@ const WHOLE_BYTES_MAX: u64 = 1 << 30;
 /// byte; [`Error::NewerFormat`]; [`Error::Unusable`]; [`Error::Io`].
 pub fn inspect(path: &Path, options: &InspectOptions) -> Result<Node> {
     let file = FileReader::open(path).map_err(|error| Error::io("open", path, &error))?;
+    show(path, Source::File(file), options)
+}
+
+/// Reads one object of a store, whole: what [`inspect`] reads of a file. Blocks.
+///
+/// # Errors
+/// As [`inspect`]; [`Error::Bucket`] if the store does not give it.
+#[cfg(feature = "s3")]
+pub fn inspect_object(store: &S3Options, key: &str, options: &InspectOptions) -> Result<Node> {
+    store.validate()?;
+    let bytes = crate::bucket::fetch(store, key)?;
+    show(Path::new(key), Source::Object(bytes), options)
+}
+
+fn show(path: &Path, source: Source, options: &InspectOptions) -> Result<Node> {
     let input = Input {
         path: path.display().to_string(),
-        file,
+        source,
         options: *options,
     };
     let magic = input.bytes(0, 8)?;
@@ -71,22 +88,43 @@ pub fn inspect(path: &Path, options: &InspectOptions) -> Result<Node> {
     }
 }
 
+/// Where the bytes are.
+enum Source {
+    File(FileReader),
+    #[cfg(feature = "s3")]
+    Object(Vec<u8>),
+}
+
 /// A file being looked at.
 struct Input {
     path: String,
-    file: FileReader,
+    source: Source,
     options: InspectOptions,
 }
 
 impl Input {
     fn len(&self) -> u64 {
-        self.file.len()
+        match &self.source {
+            Source::File(file) => file.len(),
+            #[cfg(feature = "s3")]
+            Source::Object(bytes) => bytes.len() as u64,
+        }
     }
 
     /// `len` bytes at `offset`, fewer at the end of the file.
     fn bytes(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let read = self.file.read_at(offset, len);
-        read.map_err(|error| Error::io("read", Path::new(&self.path), &error))
+        match &self.source {
+            Source::File(file) => {
+                let read = file.read_at(offset, len);
+                read.map_err(|error| Error::io("read", Path::new(&self.path), &error))
+            }
+            #[cfg(feature = "s3")]
+            Source::Object(bytes) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let rest = bytes.get(from..).unwrap_or_default();
+                Ok(rest[..rest.len().min(len)].to_vec())
+            }
+        }
     }
 
     fn whole(&self) -> Result<Vec<u8>> {

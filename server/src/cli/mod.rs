@@ -59,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), CliError> {
     let mut out = Output::new(cli.globals.json)?;
     if let Verb::Inspect(args) = &cli.verb {
-        return offline::inspect(args, &mut out).and(out.flush());
+        return offline::inspect(args, &cli.globals, &mut out).and(out.flush());
     }
     let config = config::resolve(&cli.globals)?;
     let standard = !cli.globals.edge && cli.globals.config.is_none();

@@ -7,11 +7,12 @@
 //! **Not here**: what is checked, and what is moved (the engine).
 
 use sealog_engine::{
-    EngineConfig, FeedLoss, InspectOptions, LogLoss, LossReport, ReshardReport, VerifyReport,
+    EngineConfig, FeedLoss, InspectOptions, LogLoss, LossReport, ReshardReport, S3Options,
+    VerifyReport,
 };
 use serde::Serialize;
 
-use super::args::InspectArgs;
+use super::args::{Globals, InspectArgs};
 use super::exit::CliError;
 use super::lines::open_file;
 use super::open::check_exists;
@@ -19,6 +20,7 @@ use super::output::Output;
 use super::progress::Progress;
 use super::shapes::{count, range};
 use super::signals::Signals;
+use super::store::Store;
 
 /// What `verify` found whole.
 #[derive(Serialize)]
@@ -104,15 +106,40 @@ fn verified(shape: &VerifyShape) -> String {
 }
 
 /// `inspect`.
-pub(super) fn inspect(args: &InspectArgs, out: &mut Output) -> Result<(), CliError> {
-    // A missing file is "not found", as everywhere.
-    drop(open_file(&args.file)?);
+pub(super) fn inspect(
+    args: &InspectArgs,
+    globals: &Globals,
+    out: &mut Output,
+) -> Result<(), CliError> {
     let options = InspectOptions {
         items: args.items,
         preview_bytes: args.preview_bytes,
     };
-    let tree = sealog_engine::inspect(&args.file, &options)?;
+    let tree = match object_of(args, globals)? {
+        Some((store, key)) => sealog_engine::inspect_object(&store, &key, &options)?,
+        None => {
+            // A missing file is "not found", as everywhere.
+            drop(open_file(&args.file)?);
+            sealog_engine::inspect(&args.file, &options)?
+        }
+    };
     out.line(&tree.to_json(), |_| tree.to_string().trim_end().to_owned())
+}
+
+/// The object that `s3://NAME/KEY` names.
+fn object_of(
+    args: &InspectArgs,
+    globals: &Globals,
+) -> Result<Option<(S3Options, String)>, CliError> {
+    let url = args.file.to_str().filter(|text| text.starts_with("s3://"));
+    let Some((name, key)) = url.and_then(|url| url["s3://".len()..].split_once('/')) else {
+        return Ok(None);
+    };
+    let store = Store::default().under(&Globals {
+        bucket: Some(format!("s3://{name}")),
+        ..globals.clone()
+    });
+    Ok(store.options()?.map(|store| (store, key.to_owned())))
 }
 
 /// What `admin reshard` did.

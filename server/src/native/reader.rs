@@ -77,6 +77,7 @@ impl Connection {
     /// Reads once and handles what is whole; what is left goes into `kept`. `None`: the other side has
     /// ended, or the server drains.
     async fn fill(self: &Rc<Self>, kept: &mut Vec<u8>) -> Option<Step> {
+        self.hear();
         let read = poll_fn(|cx| {
             let mut scratch = self.service.scratch.borrow_mut();
             // A long message is read to its place; others are handled in the shard's own buffer.
@@ -106,7 +107,14 @@ impl Connection {
             self.ending.until(ending).await;
             None
         };
-        futures_lite::future::or(read, ending).await
+        let step = futures_lite::future::or(read, ending).await;
+        self.hear();
+        step
+    }
+
+    /// Bytes came, or are waited for from now on.
+    fn hear(&self) {
+        self.heard_ns.set(self.service.side.monotonic_ns());
     }
 
     /// Reads into `kept`, which holds the beginning of a long message.
@@ -208,7 +216,7 @@ impl Connection {
         None
     }
 
-    fn hello(&self, hello: &Hello<'_>, (request, bytes): (u64, usize)) {
+    fn hello(self: &Rc<Self>, hello: &Hello<'_>, (request, bytes): (u64, usize)) {
         let refuse = |code, value, text: &str| {
             let mut refusal = own(code, text);
             refusal.value = value;
@@ -244,6 +252,7 @@ impl Connection {
             return self.fail(refusal);
         }
         self.set_phase(Phase::Open);
+        self.keep_pulse(hello.heartbeat_ms);
         self.outbox.take_in(bytes);
         let welcome = self.service.welcome();
         self.answer(

@@ -12,4 +12,5 @@ mod read;
 mod refused;
 mod signals;
 mod statuses;
+mod store;
 mod verbs;

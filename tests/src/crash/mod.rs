@@ -9,16 +9,37 @@
 
 pub mod check;
 pub mod note;
+pub mod rounds;
 pub mod writers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use sealog_engine::EngineConfig;
+use sealog_engine::{EngineConfig, S3Options};
 
 /// Feeds that the writers share.
 pub const FEEDS: usize = 6;
 /// Concurrent writers.
 pub const WRITERS: usize = 8;
+
+/// Where the writers write.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The data directory.
+    pub dir: PathBuf,
+    /// The store that holds the bucket; `None` is a folder in the directory.
+    pub store: Option<S3Options>,
+}
+
+impl Place {
+    /// The configuration of writers and check.
+    #[must_use]
+    pub fn config(&self) -> EngineConfig {
+        EngineConfig {
+            s3: self.store.clone(),
+            ..config(&self.dir)
+        }
+    }
+}
 
 /// Name of feed `index`.
 #[must_use]

@@ -4,10 +4,9 @@
 //! - Each writer is one idempotent producer and goes on where the engine says it stands.
 //! - Payloads say whose they are: writer, producer sequence, index in the batch, size of the batch.
 //!
-//! **Not here**: killing (`tests/crash.rs`), checking (`check`).
+//! **Not here**: killing (`rounds`), checking (`check`).
 
 use std::io::Write;
-use std::path::Path;
 
 use futures_lite::future::block_on;
 use sealog_engine::commit::CommitKind;
@@ -15,16 +14,16 @@ use sealog_engine::{Engine, Error, FeedOptions, Handle, ProductionEnv, SessionOp
 use sealog_frame::{Batch, BatchBuilder, Record};
 
 use super::note::Note;
-use super::{FEEDS, WRITERS, config, feed_name};
+use super::{FEEDS, Place, WRITERS, feed_name};
 use crate::sim::rng::Rng;
 
 /// Opens the directory and writes until killed. With `only_open`, opens, notes it, and waits.
 ///
 /// # Panics
 /// When the engine does not open, or answers what it must not: the parent sees the exit status.
-pub fn run(dir: &Path, seed: u64, only_open: bool) {
+pub fn run(place: &Place, seed: u64, only_open: bool) {
     say(Note::Opening);
-    let engine = Engine::open(config(dir)).expect("opens without a manual step");
+    let engine = Engine::open(place.config()).expect("opens without a manual step");
     say(Note::Opened);
     if only_open {
         std::thread::sleep(std::time::Duration::from_secs(60));

@@ -32,3 +32,14 @@ pub fn credentials() {
         }
     });
 }
+
+/// Name and endpoint of every real store that `tests/s3/run.sh` started, each with a bucket `sealog`.
+#[must_use]
+pub fn real_stores() -> Vec<(String, String)> {
+    let text = std::env::var("SEALOG_S3_ENDPOINTS").unwrap_or_default();
+    let rows = text
+        .split_whitespace()
+        .filter_map(|row| row.split_once('='));
+    rows.map(|(name, endpoint)| (name.to_owned(), endpoint.to_owned()))
+        .collect()
+}

@@ -299,6 +299,23 @@ impl Upload for S3Upload {
     }
 }
 
+/// Reads one object of a store that is not opened otherwise. Blocks.
+pub(crate) fn fetch(options: &S3Options, key: &str) -> crate::Result<Vec<u8>> {
+    let failed = |failure: Failure| crate::Error::from(typed(key, failure));
+    checked(key)?;
+    let client = Client::new(options).map_err(failed)?;
+    let runtime = Runtime::start().map_err(|error| unavailable(key, error))?;
+    let (reply, answer) = flume::bounded(1);
+    let owned = key.to_owned();
+    runtime.begin(async move {
+        let _ = reply.send(client.get(&owned).await);
+    });
+    match answer.recv() {
+        Ok(got) => got.map(|(bytes, _)| bytes).map_err(failed),
+        Err(_) => Err(crate::Error::Bucket(format!("bug: reading {key} panicked"))),
+    }
+}
+
 fn open_cache(local: &S3Local) -> io::Result<Option<Arc<Cache>>> {
     std::fs::create_dir_all(&local.dir)?;
     if local.cache_bytes_max == 0 {
