@@ -306,6 +306,15 @@ impl Error {
         Self(Arc::new(inner))
     }
 
+    /// The same, and a retry is of no use.
+    pub(crate) fn for_good(&self) -> Self {
+        let inner = Inner {
+            retryable: false,
+            ..(*self.0).clone()
+        };
+        Self(Arc::new(inner))
+    }
+
     pub(crate) fn protocol(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Protocol, Effects::Unknown, text)
     }
