@@ -226,6 +226,24 @@ async fn operations_ask_again_over_a_lost_connection() {
 }
 
 #[tokio::test]
+async fn request_that_the_server_would_not_take_is_refused_here() {
+    within(10, async {
+        let fake = Fake::start().await;
+        fake.lock().message_bytes_max = 1_000;
+        let client = connected(&fake).await;
+        let error = client.seal("f", &"m".repeat(1_000)).await.unwrap_err();
+        let ErrorKind::OverLimit { value, limit, .. } = *error.kind() else {
+            panic!("{error:?}");
+        };
+        assert!(value > 1_000 && limit == 1_000);
+        assert_eq!(error.effects(), Effects::None);
+        assert_eq!(client.feed("f").await.unwrap().id, 1);
+        assert_eq!(fake.lock().hellos, 1, "the connection is still the first");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn token_is_sent_and_a_wrong_one_is_told_at_once() {
     within(10, async {
         let fake = Fake::start().await;

@@ -15,7 +15,7 @@ use common::fake::Fake;
 use common::{quick, within};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use sealog_client::{Client, ClientOptions, ErrorKind, FeedOptions, Tls};
+use sealog_client::{Client, ClientOptions, Effects, ErrorKind, FeedOptions, Tls};
 use tokio::net::{TcpListener, TcpStream};
 
 const CERTIFICATE: &[u8] = include_bytes!("tls/cert.pem");
@@ -104,21 +104,23 @@ async fn server_that_is_not_trusted_or_has_another_name_is_not_spoken_to() {
             tls: Some(trusting.clone().server_name("elsewhere.example").unwrap()),
             ..quick()
         };
-        options.retry.attempts_max = Some(2);
+        let began = std::time::Instant::now();
         let error = Client::connect_with(&address.to_string(), options.clone()).await;
         let error = error.err().unwrap();
         assert!(matches!(error.kind(), ErrorKind::Connect { .. }), "{error}");
+        assert!(!error.is_retryable() && error.effects() == Effects::None);
+        assert!(
+            began.elapsed() < options.request_timeout / 2,
+            "told at once"
+        );
         options.tls = Some(trusting.server_name("localhost").unwrap());
         Client::connect_with(&address.to_string(), options.clone())
             .await
             .unwrap();
         // Plain text to a port that expects TLS, and the other way round.
         options.tls = None;
-        assert!(
-            Client::connect_with(&address.to_string(), options.clone())
-                .await
-                .is_err()
-        );
+        let error = Client::connect_with(&address.to_string(), options.clone()).await;
+        assert_eq!(error.err().unwrap().effects(), Effects::None);
         options.tls = Some(Tls::trusting(CERTIFICATE).unwrap());
         assert!(
             Client::connect_with(&fake.address.to_string(), options)

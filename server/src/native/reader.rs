@@ -14,14 +14,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use sealog_engine::Direct;
-use sealog_frame::{Batch, FrameView};
+use sealog_frame::{Batch, FrameError, FrameView};
 use sealog_protocol::{
     ErrorCode, HEADER_BYTES, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION, Request,
     WireError,
 };
 
 use super::connection::{Binding, Connection, Phase};
-use super::refuse::{bad_message, frame_refusal, own, wire_refusal};
+use super::refuse::{bad_message, frame_error, own, wire_refusal};
 
 /// What handling messages came to.
 enum Step {
@@ -277,8 +277,7 @@ impl Connection {
         let view = match FrameView::parse_plain(frame, &self.service.limits) {
             Ok(view) => view,
             Err(error) => {
-                let text = error.to_string();
-                self.answer_refused(frame_refusal(&error, &text), request, bytes);
+                self.refuse_append(bound.lane, &error, (request, bytes));
                 return None;
             }
         };
@@ -292,8 +291,7 @@ impl Connection {
         let batch = match Batch::from_bytes(frame.to_vec(), &self.service.limits) {
             Ok(batch) => batch,
             Err(error) => {
-                let text = error.to_string();
-                self.answer_refused(frame_refusal(&error, &text), request, bytes);
+                self.refuse_append(bound.lane, &error, (request, bytes));
                 return None;
             }
         };
@@ -303,6 +301,12 @@ impl Connection {
             binding: bound.clone(),
             batch,
         })
+    }
+
+    /// Refuses a batch in its place: behind those of its log that came before it (NATIVE-3).
+    fn refuse_append(&self, lane: usize, error: &FrameError, asks: (u64, usize)) {
+        let slot = self.appends.queued(lane, asks);
+        self.appends.fill(slot, Err(frame_error(error)));
     }
 
     /// Queues an append: behind others of its log, or to the shard that owns it.

@@ -29,6 +29,8 @@ pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Bytes asked of the socket at once.
 const READ_BYTES: usize = 64 << 10;
+/// Room made at once for what a header announces.
+const ROOM_BYTES: usize = 4 << 20;
 /// Silence that ends a connection, in heartbeats.
 const SILENT_HEARTBEATS: u32 = 3;
 /// Heartbeats within which what was sent must have got through.
@@ -130,8 +132,8 @@ async fn read(
             Ok(needed) => needed,
             Err(error) => return error,
         };
-        // Room grows with what has come, not with what a header announces.
-        let room = needed.clamp(READ_BYTES, received.len().max(READ_BYTES));
+        // Beyond a few megabytes room grows with what has come, not with what a header announces.
+        let room = needed.clamp(READ_BYTES, received.len().max(ROOM_BYTES));
         received.reserve(room);
         let read = reader.read_buf(&mut received);
         let got = match silence.is_zero() {
