@@ -30,8 +30,8 @@ const OPEN_WINDOW_MIN: usize = 1024;
 /// Options of `load`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where the load goes: native (a server started here), in-process, or sealog://, redis://,
-    /// nats://HOST:PORT, which is emptied first.
+    /// Where the load goes: native (a server started here, through the client crate), native-raw,
+    /// in-process, or sealog://, sealog-raw://, redis://, nats://HOST:PORT, which is emptied first.
     #[arg(long, default_value = "native")]
     pub target: TargetUrl,
     /// CLIENTSxWINDOWxBYTES, or CLIENTSxWINDOWxRECORDSxBYTES for batches of several records.
@@ -93,13 +93,11 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
 }
 
 fn target(workdir: &Workdir, url: &TargetUrl) -> Result<Box<dyn Target>> {
-    match url {
-        TargetUrl::InProcess | TargetUrl::Native => {
-            prewrite(&idle_lane(workdir, 1 << 30), PREWRITE_BYTES)?;
-            own::open(workdir, url, EngineConfig::new(workdir.data()))
-        }
-        url => reach(url, 1),
+    if !own::is_own(url) {
+        return reach(url, 1);
     }
+    prewrite(&idle_lane(workdir, 1 << 30), PREWRITE_BYTES)?;
+    own::open(workdir, url, EngineConfig::new(workdir.data()))
 }
 
 /// Runs so far.

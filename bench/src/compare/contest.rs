@@ -54,6 +54,8 @@ pub struct Run {
     pub mb_per_s: f64,
     /// Latencies of appends, or of blocks.
     pub latencies: Latencies,
+    /// CPU microseconds a record, of the generator's process and the server's.
+    pub cpu_us: Option<(f64, Option<f64>)>,
     /// Answers, warm-up included.
     pub acks: u64,
     /// Flushes of the disk meanwhile.
@@ -153,6 +155,7 @@ fn load(target: &dyn Target, plan: &Plan, pool: &PayloadPool, device: &Device) -
         records_per_s: outcome.records_per_s(),
         mb_per_s: outcome.mb_per_s(),
         latencies: outcome.latencies().clone(),
+        cpu_us: Some(outcome.cpu_us()),
         acks,
         flushes,
         verdict: device.judge(flushes, acks, plan.spec.in_flight_max()),
@@ -171,6 +174,7 @@ fn blocks(file: &mut PlainFile, plan: &Plan, device: &Device) -> Result<Run> {
     Ok(Run {
         records_per_s: 0.0,
         mb_per_s: run.mb_per_s,
+        cpu_us: None,
         acks,
         flushes,
         verdict: device.judge(flushes, acks, 1),

@@ -34,7 +34,8 @@ use workloads::{Shape, Workload};
 /// Options of `compare`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// What is compared with the peers: native (a server started here), in-process, or a URL.
+    /// What is compared with the peers: native (a server started here, through the client crate),
+    /// native-raw, in-process, or a URL.
     #[arg(long, default_value = "native")]
     pub target: TargetUrl,
     /// Fail unless this peer is here (redis-always, nats-always, a URL); repeat for several.

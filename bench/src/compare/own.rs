@@ -18,6 +18,7 @@ use crate::Result;
 use crate::child::{Served, Server, find_program, free_address};
 use crate::generator::Target;
 use crate::targets::TargetUrl;
+use crate::targets::client::ClientTarget;
 use crate::targets::in_process::InProcess;
 use crate::targets::native::NativeTarget;
 use crate::workdir::{Workdir, idle_lane, prewrite};
@@ -33,7 +34,7 @@ const SERVER_VARIABLE: &str = "SEALOG_BIN";
 /// It can't be started.
 pub fn runner<'a>(bench: &'a Bench<'_>, shape: &Shape) -> Result<Runner<'a>> {
     let (workdir, url) = (bench.workdir, &bench.options.target);
-    if !matches!(url, TargetUrl::Native | TargetUrl::InProcess) {
+    if !is_own(url) {
         return Ok(Runner::Load(reach(url, shape.spec().clients)?));
     }
     let config = match shape {
@@ -88,7 +89,17 @@ pub fn open(workdir: &Workdir, url: &TargetUrl, config: EngineConfig) -> Result<
     let pid = Some(server.pid());
     let target = NativeTarget { address, pid };
     server.wait_for(&|| target.is_up())?;
+    if *url == TargetUrl::NativeRaw {
+        return Ok(Box::new(Served::new(target, server)));
+    }
+    let target = ClientTarget { server: target };
     Ok(Box::new(Served::new(target, server)))
+}
+
+/// Whether the target is started here.
+pub fn is_own(url: &TargetUrl) -> bool {
+    use TargetUrl::{InProcess, Native, NativeRaw};
+    matches!(url, Native | NativeRaw | InProcess)
 }
 
 /// `$SEALOG_BIN`, the one beside this program, then PATH.

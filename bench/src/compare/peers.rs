@@ -13,6 +13,7 @@ use crate::Result;
 use crate::child::{Served, Server, find_program, free_address};
 use crate::generator::Target;
 use crate::targets::TargetUrl;
+use crate::targets::client::ClientTarget;
 use crate::targets::native::NativeTarget;
 use crate::targets::nats::NatsTarget;
 use crate::targets::resp::RedisTarget;
@@ -194,14 +195,17 @@ impl Peer {
 pub fn reach(url: &TargetUrl, clients: usize) -> Result<Box<dyn Target>> {
     let (url, pid) = (url.clone(), None);
     Ok(match url {
-        TargetUrl::Sealog(address) => Box::new(NativeTarget { address, pid }),
+        TargetUrl::Sealog(address) => Box::new(ClientTarget {
+            server: NativeTarget { address, pid },
+        }),
+        TargetUrl::SealogRaw(address) => Box::new(NativeTarget { address, pid }),
         TargetUrl::Redis(address) => Box::new(RedisTarget { address, pid }),
         TargetUrl::Nats(address) => Box::new(NatsTarget {
             address,
             pid,
             streams: clients,
         }),
-        TargetUrl::Native | TargetUrl::InProcess => {
+        TargetUrl::Native | TargetUrl::NativeRaw | TargetUrl::InProcess => {
             return Err(format!("{url} is not a server that runs already").into());
         }
     })

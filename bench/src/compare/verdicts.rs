@@ -126,11 +126,12 @@ fn not_durable(series: &Series) -> bool {
         .any(|run| run.verdict == Verdict::NotDurable)
 }
 
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
     "",
     "records/s (min..max)",
     "payload MB/s",
     "p50 / p99 / p99.9 us",
+    "CPU us/record: client + server",
     "acks/flush",
     "set to be durable",
     "flushes say",
@@ -161,6 +162,7 @@ fn table(workload: &Workload, target: &Series, peers: &[Series]) -> Table {
             },
             format!("{:.1}", median(&figures(Metric::Bandwidth))),
             latencies.cell(),
+            cpu_cell(series),
             acks_per_flush(series),
             claim_cell(series.claims).to_owned(),
             flushes_cell(series).to_owned(),
@@ -179,6 +181,16 @@ fn table(workload: &Workload, target: &Series, peers: &[Series]) -> Table {
         table.row(row(peer, cell));
     }
     table
+}
+
+fn cpu_cell(series: &Series) -> String {
+    let own: Option<Vec<f64>> = series.runs.iter().map(|r| Some(r.cpu_us?.0)).collect();
+    let server: Option<Vec<f64>> = series.runs.iter().map(|r| r.cpu_us?.1).collect();
+    match (own, server) {
+        (Some(own), Some(server)) => format!("{:.2} + {:.2}", median(&own), median(&server)),
+        (Some(own), None) => format!("{:.2}", median(&own)),
+        (None, _) => "-".to_owned(),
+    }
 }
 
 fn acks_per_flush(series: &Series) -> String {
@@ -212,6 +224,7 @@ mod tests {
             records_per_s,
             mb_per_s: records_per_s / 1e4,
             latencies: Latencies::new(),
+            cpu_us: None,
             acks: 10,
             flushes: Some(10),
             verdict,

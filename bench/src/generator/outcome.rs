@@ -96,6 +96,13 @@ impl Outcome {
         mb_per_s(self.tally.acks * self.spec.append_bytes(), self.seconds)
     }
 
+    /// CPU microseconds a record: of this process, and of the target's own if it has one.
+    pub fn cpu_us(&self) -> (f64, Option<f64>) {
+        let records = (self.tally.acks * self.spec.records as u64).max(1) as f64;
+        let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / records;
+        (each(self.own_cpu), self.server_cpu.map(each))
+    }
+
     /// Latencies of the measured time.
     pub fn latencies(&self) -> &Latencies {
         &self.tally.latencies

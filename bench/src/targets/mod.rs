@@ -5,6 +5,8 @@
 //!
 //! **Not here**: starting servers (`compare::peers`).
 
+pub mod alarm;
+pub mod client;
 pub mod in_process;
 pub mod native;
 pub mod nats;
@@ -19,12 +21,16 @@ use std::str::FromStr;
 /// Where a load goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetUrl {
-    /// A server of our own, started for the benchmark.
+    /// A server of our own, started for the benchmark, through the client crate.
     Native,
+    /// The same, its protocol spoken as raw as the peers'.
+    NativeRaw,
     /// An engine in this process.
     InProcess,
-    /// A Sealog server that runs already.
+    /// A Sealog server that runs already, through the client crate.
     Sealog(SocketAddr),
+    /// The same, its protocol spoken raw.
+    SealogRaw(SocketAddr),
     /// A server that speaks Redis' protocol.
     Redis(SocketAddr),
     /// A server that speaks NATS' protocol, with JetStream.
@@ -35,8 +41,10 @@ impl fmt::Display for TargetUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Native => write!(f, "native"),
+            Self::NativeRaw => write!(f, "native-raw"),
             Self::InProcess => write!(f, "in-process"),
             Self::Sealog(address) => write!(f, "sealog://{address}"),
+            Self::SealogRaw(address) => write!(f, "sealog-raw://{address}"),
             Self::Redis(address) => write!(f, "redis://{address}"),
             Self::Nats(address) => write!(f, "nats://{address}"),
         }
@@ -49,10 +57,11 @@ impl FromStr for TargetUrl {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "native" => return Ok(Self::Native),
+            "native-raw" => return Ok(Self::NativeRaw),
             "in-process" => return Ok(Self::InProcess),
             _ => {}
         }
-        let wanted = "native, in-process, sealog://, redis:// or nats://HOST:PORT";
+        let wanted = "native, native-raw, in-process, sealog://, sealog-raw://, redis:// or nats://HOST:PORT";
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| format!("target {text:?} is not one of {wanted}"))?;
@@ -65,6 +74,7 @@ impl FromStr for TargetUrl {
             .ok_or_else(|| format!("address {address:?} has no numeric form"))?;
         match scheme {
             "sealog" => Ok(Self::Sealog(address)),
+            "sealog-raw" => Ok(Self::SealogRaw(address)),
             "redis" => Ok(Self::Redis(address)),
             "nats" => Ok(Self::Nats(address)),
             _ => Err(format!("target {text:?} is not one of {wanted}")),
@@ -80,6 +90,8 @@ mod tests {
     fn target_urls_are_read_and_printed() {
         for text in [
             "native",
+            "native-raw",
+            "sealog-raw://127.0.0.1:4440",
             "in-process",
             "sealog://127.0.0.1:4436",
             "redis://127.0.0.1:6379",

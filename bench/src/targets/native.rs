@@ -24,7 +24,7 @@ use crate::load::feed_names;
 use crate::process::cpu_time_of;
 
 /// Names of this benchmark's feeds begin with it.
-const FEEDS: &str = "load";
+pub const FEEDS: &str = "load";
 
 /// A Sealog server.
 pub struct NativeTarget {

@@ -306,6 +306,15 @@ impl Error {
         Self(Arc::new(inner))
     }
 
+    /// The same, and a retry is of no use.
+    pub(crate) fn for_good(&self) -> Self {
+        let inner = Inner {
+            retryable: false,
+            ..(*self.0).clone()
+        };
+        Self(Arc::new(inner))
+    }
+
     pub(crate) fn protocol(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Protocol, Effects::Unknown, text)
     }
@@ -486,3 +495,91 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(code: ErrorCode) -> Refusal<'static> {
+        Refusal {
+            code,
+            effects: Effects::None,
+            retryable: false,
+            retry_after_ms: 250,
+            value: Some(5),
+            limit: Some(9),
+            subject: "orders",
+            text: "as the server says it",
+        }
+    }
+
+    #[test]
+    fn every_code_has_a_kind_that_keeps_its_values() {
+        for &code in ErrorCode::ALL {
+            let error = Error::from(&refusal(code));
+            let own = [ErrorCode::BadMessage, ErrorCode::NotBound];
+            let is_protocol = *error.kind() == ErrorKind::Protocol;
+            assert_eq!(is_protocol, own.contains(&code), "{code:?}");
+            assert!(error.to_string().contains("as the server says it"));
+            assert_eq!(error.retry_after(), Duration::from_millis(250));
+        }
+        let fenced = Error::from(&refusal(ErrorCode::Fenced));
+        let expected = ErrorKind::Fenced {
+            epoch: 5,
+            current: 9,
+        };
+        assert_eq!(*fenced.kind(), expected);
+        assert!(
+            fenced
+                .to_string()
+                .starts_with("fenced: our epoch 5, current 9")
+        );
+        let over = Error::from(&refusal(ErrorCode::OverLimit));
+        assert!(
+            over.to_string()
+                .starts_with("orders of 5 over the limit of 9")
+        );
+    }
+
+    #[test]
+    fn effects_and_retries_are_the_servers_word() {
+        for &effects in Effects::ALL {
+            for retryable in [false, true] {
+                let error = Error::from(&Refusal {
+                    effects,
+                    retryable,
+                    ..refusal(ErrorCode::StorageFull)
+                });
+                assert_eq!(
+                    (error.effects(), error.is_retryable()),
+                    (effects, retryable)
+                );
+            }
+        }
+        // A server on its way down is followed by another one.
+        assert!(Error::from(&refusal(ErrorCode::Closed)).is_retryable());
+        let lost = Error::disconnected("reset");
+        assert!(lost.is_retryable() && lost.effects() == Effects::Unknown);
+        assert_eq!(lost.to_string(), "connection lost: reset (outcome unknown)");
+        assert_eq!(
+            lost.with_effects(Effects::None).to_string(),
+            "connection lost: reset"
+        );
+    }
+
+    #[test]
+    fn frame_errors_keep_their_limits() {
+        let error = Error::from(FrameError::TooMany {
+            what: "records",
+            count: 65_537,
+            limit: 65_536,
+        });
+        let expected = ErrorKind::OverLimit {
+            what: "records".to_owned(),
+            value: 65_537,
+            limit: 65_536,
+        };
+        assert_eq!((error.kind(), error.effects()), (&expected, Effects::None));
+        assert_eq!(*Error::from(FrameError::Empty).kind(), ErrorKind::Batch);
+    }
+}

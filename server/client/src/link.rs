@@ -125,16 +125,16 @@ impl Links {
         }
         let failures = link.outcome().failures;
         let mut making = link.making.lock().await;
+        if let Some(conn) = link.usable().or_else(|| self.shared_for(key)) {
+            link.outcome().conn = Some(conn.clone());
+            return Ok(conn);
+        }
         {
             // Somebody else tried while this one waited: that is this one's outcome, too.
             let outcome = link.outcome();
             if let (true, Some(error)) = (outcome.failures != failures, &outcome.error) {
                 return Err(error.clone());
             }
-        }
-        if let Some(conn) = link.usable().or_else(|| self.shared_for(key)) {
-            link.outcome().conn = Some(conn.clone());
-            return Ok(conn);
         }
         self.make(key, &link, &mut making).await
     }

@@ -5,6 +5,8 @@
 //!
 //! **Not here**: the real server (its own tests).
 
+#![allow(clippy::unwrap_used, reason = "tests report by panicking")]
+
 mod common;
 
 use std::collections::BTreeSet;

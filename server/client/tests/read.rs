@@ -5,6 +5,8 @@
 //!
 //! **Not here**: cuts (`cuts.rs`), appends (`session.rs`).
 
+#![allow(clippy::unwrap_used, reason = "tests report by panicking")]
+
 mod common;
 
 use std::sync::atomic::Ordering;
@@ -34,7 +36,7 @@ async fn filled(fake: &Fake, records: u64) -> Client {
     let client = connected(fake).await;
     let session = client.join("f", SessionOptions::default()).await.unwrap();
     for number in 0..records {
-        let _ = session.submit(number.to_le_bytes().as_slice());
+        drop(session.submit(number.to_le_bytes().as_slice()));
     }
     session.close().await.unwrap();
     client
@@ -219,6 +221,24 @@ async fn operations_ask_again_over_a_lost_connection() {
             client.read("f", &options).await.unwrap().records().count(),
             1
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn request_that_the_server_would_not_take_is_refused_here() {
+    within(10, async {
+        let fake = Fake::start().await;
+        fake.lock().message_bytes_max = 1_000;
+        let client = connected(&fake).await;
+        let error = client.seal("f", &"m".repeat(1_000)).await.unwrap_err();
+        let ErrorKind::OverLimit { value, limit, .. } = *error.kind() else {
+            panic!("{error:?}");
+        };
+        assert!(value > 1_000 && limit == 1_000);
+        assert_eq!(error.effects(), Effects::None);
+        assert_eq!(client.feed("f").await.unwrap().id, 1);
+        assert_eq!(fake.lock().hellos, 1, "the connection is still the first");
     })
     .await;
 }

@@ -5,6 +5,8 @@
 //!
 //! **Not here**: cuts at every byte (`cuts.rs`), reading (`read.rs`).
 
+#![allow(clippy::unwrap_used, reason = "tests report by panicking")]
+
 mod common;
 
 use std::time::Duration;
@@ -366,10 +368,12 @@ async fn ten_thousand_batches_nobody_awaits_are_acked_in_order() {
         let session = client.open_with("f", options).await.unwrap();
         let acks = session.acks();
         for number in 0..10_000 {
-            let _ = session
-                .append_async(payload(number).as_slice())
-                .await
-                .unwrap();
+            drop(
+                session
+                    .append_async(payload(number).as_slice())
+                    .await
+                    .unwrap(),
+            );
             assert!(session.unacked_bytes() <= 64 << 10);
         }
         session.close().await.unwrap();
@@ -453,7 +457,7 @@ async fn close_with_a_full_window_waits_for_the_acks() {
         let session = client.open("f").await.unwrap();
         fake.act((0..50).map(|_| Act::Slow(Duration::from_millis(2))));
         for number in 0..400 {
-            let _ = session.submit(payload(number).as_slice());
+            drop(session.submit(payload(number).as_slice()));
         }
         session.close().await.unwrap();
         assert_eq!(fake.payloads("f"), expected(400));

@@ -168,6 +168,15 @@ pub(crate) struct ServeArgs {
     /// Port of shard 0; further shards take those after it; 0: the system chooses
     #[arg(long, value_name = "PORT", default_value_t = 4440)]
     pub(crate) shard_port: u16,
+    /// File with the bearer token that clients must have; blanks around it do not count
+    #[arg(long, env = "SEALOG_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// File with the certificate chain, PEM: connections are under TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// File with the certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Connections per shard, at most
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) connections_max: usize,

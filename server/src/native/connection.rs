@@ -52,6 +52,10 @@ pub(super) struct Connection {
     pub(super) bindings: RefCell<Vec<Binding>>,
     /// Requests that run as tasks.
     pub(super) running: Cell<usize>,
+    /// When bytes last came, and since when the reader waits for some; nanoseconds.
+    pub(super) heard_ns: Cell<u64>,
+    /// When bytes last left.
+    pub(super) spoke_ns: Cell<u64>,
     phase: Cell<Phase>,
     /// Notified when nothing more is to be read.
     pub(super) ending: Event,
@@ -60,6 +64,7 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(service: Rc<NativeService>, stream: Stream) -> Rc<Self> {
         let lanes = service.side.handle().logs();
+        let now_ns = service.side.monotonic_ns();
         Rc::new(Self {
             service,
             stream,
@@ -68,6 +73,8 @@ impl Connection {
             follows: Follows::default(),
             bindings: RefCell::new(Vec::new()),
             running: Cell::new(0),
+            heard_ns: Cell::new(now_ns),
+            spoke_ns: Cell::new(now_ns),
             phase: Cell::new(Phase::New),
             ending: Event::new(),
         })
@@ -79,6 +86,7 @@ impl Connection {
         self.service.side.spawn("native reader", async move {
             reader.read().await;
         });
+        self.limit_hello();
         self.write().await;
         self.set_phase(Phase::Ended);
     }

@@ -17,6 +17,7 @@ mod connection;
 mod convert;
 mod follow;
 mod outbox;
+mod pulse;
 mod reader;
 mod refuse;
 mod requests;

@@ -14,14 +14,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use sealog_engine::Direct;
-use sealog_frame::{Batch, FrameView};
+use sealog_frame::{Batch, FrameError, FrameView};
 use sealog_protocol::{
     ErrorCode, HEADER_BYTES, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION, Request,
     WireError,
 };
 
 use super::connection::{Binding, Connection, Phase};
-use super::refuse::{bad_message, frame_refusal, own, wire_refusal};
+use super::refuse::{bad_message, frame_error, own, wire_refusal};
 
 /// What handling messages came to.
 enum Step {
@@ -77,6 +77,7 @@ impl Connection {
     /// Reads once and handles what is whole; what is left goes into `kept`. `None`: the other side has
     /// ended, or the server drains.
     async fn fill(self: &Rc<Self>, kept: &mut Vec<u8>) -> Option<Step> {
+        self.hear();
         let read = poll_fn(|cx| {
             let mut scratch = self.service.scratch.borrow_mut();
             // A long message is read to its place; others are handled in the shard's own buffer.
@@ -106,7 +107,14 @@ impl Connection {
             self.ending.until(ending).await;
             None
         };
-        futures_lite::future::or(read, ending).await
+        let step = futures_lite::future::or(read, ending).await;
+        self.hear();
+        step
+    }
+
+    /// Bytes came, or are waited for from now on.
+    fn hear(&self) {
+        self.heard_ns.set(self.service.side.monotonic_ns());
     }
 
     /// Reads into `kept`, which holds the beginning of a long message.
@@ -208,7 +216,7 @@ impl Connection {
         None
     }
 
-    fn hello(&self, hello: &Hello<'_>, (request, bytes): (u64, usize)) {
+    fn hello(self: &Rc<Self>, hello: &Hello<'_>, (request, bytes): (u64, usize)) {
         let refuse = |code, value, text: &str| {
             let mut refusal = own(code, text);
             refusal.value = value;
@@ -244,6 +252,7 @@ impl Connection {
             return self.fail(refusal);
         }
         self.set_phase(Phase::Open);
+        self.keep_pulse(hello.heartbeat_ms);
         self.outbox.take_in(bytes);
         let welcome = self.service.welcome();
         self.answer(
@@ -268,8 +277,7 @@ impl Connection {
         let view = match FrameView::parse_plain(frame, &self.service.limits) {
             Ok(view) => view,
             Err(error) => {
-                let text = error.to_string();
-                self.answer_refused(frame_refusal(&error, &text), request, bytes);
+                self.refuse_append(bound.lane, &error, (request, bytes));
                 return None;
             }
         };
@@ -283,8 +291,7 @@ impl Connection {
         let batch = match Batch::from_bytes(frame.to_vec(), &self.service.limits) {
             Ok(batch) => batch,
             Err(error) => {
-                let text = error.to_string();
-                self.answer_refused(frame_refusal(&error, &text), request, bytes);
+                self.refuse_append(bound.lane, &error, (request, bytes));
                 return None;
             }
         };
@@ -294,6 +301,12 @@ impl Connection {
             binding: bound.clone(),
             batch,
         })
+    }
+
+    /// Refuses a batch in its place: behind those of its log that came before it (NATIVE-3).
+    fn refuse_append(&self, lane: usize, error: &FrameError, asks: (u64, usize)) {
+        let slot = self.appends.queued(lane, asks);
+        self.appends.fill(slot, Err(frame_error(error)));
     }
 
     /// Queues an append: behind others of its log, or to the shard that owns it.

@@ -114,9 +114,18 @@ pub(super) fn wire_refusal(error: WireError, text: &str) -> Refusal<'_> {
 }
 
 /// A frame that is no batch, or one that is too large.
-pub(super) fn frame_refusal<'a>(error: &FrameError, text: &'a str) -> Refusal<'a> {
-    match error {
-        FrameError::TooLarge { .. } | FrameError::TooMany { .. } => own(ErrorCode::OverLimit, text),
-        _ => own(ErrorCode::Batch, text),
+pub(super) fn frame_error(error: &FrameError) -> Error {
+    match *error {
+        FrameError::TooLarge {
+            what,
+            bytes: value,
+            limit,
+        }
+        | FrameError::TooMany {
+            what,
+            count: value,
+            limit,
+        } => Error::OverLimit { what, value, limit },
+        _ => Error::Batch(error.to_string()),
     }
 }

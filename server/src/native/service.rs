@@ -10,7 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use rustls::ServerConfig;
 use sealog_engine::{Event, ShardSide};
 use sealog_frame::FrameLimits;
 use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
@@ -27,6 +29,8 @@ pub(crate) struct NativeOptions {
     pub(crate) credit_bytes: u32,
     /// Who may connect; none: anybody.
     pub(crate) token: Option<Vec<u8>>,
+    /// Connections are under TLS.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
     /// Ports of the shards, as they come to be known.
     pub(crate) shard_ports: Arc<Mutex<BTreeMap<usize, u16>>>,
     /// Random, of this start of the server.
@@ -45,6 +49,9 @@ impl NativeOptions {
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A connection that has not been welcomed after so long is closed.
+pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes taken from a socket at once.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -100,23 +107,42 @@ impl NativeService {
             match accepted.await? {
                 Ok(stream) => return Some(stream),
                 // No descriptor left, or the caller has gone: others may do better.
-                Err(_) => self.side.sleep(std::time::Duration::from_millis(10)).await,
+                Err(_) => self.side.sleep(Duration::from_millis(10)).await,
             }
         }
     }
 
     fn begin(self: &Rc<Self>, stream: Stream) {
-        let connection = Connection::new(self.clone(), stream);
-        let number = self.next.replace(self.next.get() + 1);
-        self.connections
-            .borrow_mut()
-            .insert(number, connection.clone());
         let service = self.clone();
         self.side.spawn("native connection", async move {
+            let Some(stream) = service.shaken(stream).await else {
+                return;
+            };
+            let connection = Connection::new(service.clone(), stream);
+            let number = service.next.replace(service.next.get() + 1);
+            let mut connections = service.connections.borrow_mut();
+            connections.insert(number, connection.clone());
+            drop(connections);
+            if service.is_draining() {
+                connection.set_phase(Phase::Closing);
+            }
             connection.run().await;
             service.connections.borrow_mut().remove(&number);
             service.changed.notify();
         });
+    }
+
+    /// The connection under TLS, if that is asked for and the handshake succeeds in time.
+    async fn shaken(&self, stream: Stream) -> Option<Stream> {
+        let Some(config) = self.options.tls.clone() else {
+            return Some(stream);
+        };
+        let late = async {
+            self.side.sleep(HELLO_TIMEOUT).await;
+            None
+        };
+        let shaken = async { stream.shake_hands(config).await.ok() };
+        futures_lite::future::or(shaken, late).await
     }
 
     /// Whether there are more connections than there may be.

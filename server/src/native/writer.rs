@@ -30,6 +30,7 @@ impl Connection {
                     return;
                 }
                 self.outbox.left(parcel);
+                self.spoke_ns.set(self.service.side.monotonic_ns());
             }
             match self.phase() {
                 Phase::Ended => return,

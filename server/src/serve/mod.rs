@@ -19,13 +19,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_lite::future::block_on;
+use rustls::ServerConfig;
 use sealog_engine::{Engine, EngineConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::{CliError, ServeArgs};
 use crate::native::NativeOptions;
-use crate::net::Claim;
+use crate::net::{Claim, TlsFiles};
 use shard::{Control, Front, Up};
 
 /// How long draining may take.
@@ -56,7 +57,8 @@ pub(crate) fn run(mut config: EngineConfig, args: &ServeArgs) -> Result<(), CliE
         options: NativeOptions {
             connections_max: args.connections_max,
             credit_bytes: CREDIT_BYTES,
-            token: None,
+            token: token(args)?,
+            tls: tls(args)?,
             shard_ports: Arc::default(),
             server: server_id(),
         },
@@ -89,12 +91,42 @@ fn server_id() -> u64 {
 
 /// Beyond this machine, a server needs a token and TLS, or the word that it doesn't.
 fn check_exposure(listen: SocketAddr, args: &ServeArgs) -> Result<(), CliError> {
-    if listen.ip().is_loopback() || args.insecure {
+    let secured = args.token_file.is_some() && args.tls_cert.is_some();
+    if listen.ip().is_loopback() || args.insecure || secured {
         return Ok(());
     }
     Err(CliError::usage(format!(
-        "--listen {listen} is not loopback: set a token and TLS, or say --insecure"
+        "--listen {listen} is not loopback: give --token-file and --tls-cert with --tls-key, or say --insecure"
     )))
+}
+
+/// Longest token; it travels in the hello.
+const TOKEN_BYTES_MAX: usize = 4096;
+
+fn token(args: &ServeArgs) -> Result<Option<Vec<u8>>, CliError> {
+    let Some(path) = &args.token_file else {
+        return Ok(None);
+    };
+    let text = std::fs::read(path).map_err(|error| CliError::file("token file", path, &error))?;
+    let token = text.trim_ascii();
+    match token.len() {
+        1..=TOKEN_BYTES_MAX => Ok(Some(token.to_vec())),
+        bytes => Err(CliError::usage(format!(
+            "token file {} holds {bytes} bytes, 1 to {TOKEN_BYTES_MAX} are allowed",
+            path.display()
+        ))),
+    }
+}
+
+fn tls(args: &ServeArgs) -> Result<Option<Arc<ServerConfig>>, CliError> {
+    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+        return Ok(None);
+    };
+    let files = TlsFiles {
+        certificate: certificate.clone(),
+        key: key.clone(),
+    };
+    files.load().map(Some).map_err(CliError::usage)
 }
 
 /// Takes the shared port, unless anybody else has it.

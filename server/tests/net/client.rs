@@ -160,10 +160,12 @@ fn session_and_follow_survive_kills_under_load() {
                 if number % 50 == 0 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
-                let _ = writer
-                    .append_async(payload(number).as_slice())
-                    .await
-                    .unwrap();
+                drop(
+                    writer
+                        .append_async(payload(number).as_slice())
+                        .await
+                        .unwrap(),
+                );
             }
         });
         for round in 0..4 {
@@ -264,7 +266,7 @@ fn session_survives_a_proxy_that_cuts_and_stalls() {
         while number < 8_000 {
             let payloads: Vec<_> = (number..number + 4).map(payload).collect();
             let records: Vec<_> = payloads.iter().map(|p| Record::of(p)).collect();
-            let _ = session.append_async(&records).await.unwrap();
+            drop(session.append_async(&records).await.unwrap());
             number += 4;
         }
         session.close().await.unwrap();
@@ -281,10 +283,12 @@ fn two_writers_without_a_lease_share_a_feed_and_lose_nothing() {
         let write = async || {
             let session = client.join("f", SessionOptions::default()).await.unwrap();
             for number in 0..500 {
-                let _ = session
-                    .append_async(payload(number).as_slice())
-                    .await
-                    .unwrap();
+                drop(
+                    session
+                        .append_async(payload(number).as_slice())
+                        .await
+                        .unwrap(),
+                );
             }
             session.close().await.unwrap();
         };

@@ -1,7 +1,9 @@
 //! Net: `sealog serve` over the native protocol, from the outside.
 
+mod cases;
 mod client;
+#[allow(dead_code, reason = "programs have a `main` of their own")]
+mod guide;
 mod protocol;
-#[path = "../../client/tests/common/proxy.rs"]
-mod proxy;
+mod secure;
 mod server;

@@ -102,6 +102,34 @@ fn appends_pipelined_are_acknowledged_in_order() {
 }
 
 #[test]
+fn refused_append_is_answered_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let mut client = server.connect();
+    let binding = client.feed("f");
+    let (good, mut bad) = (frame(&[b"x"]), frame(&[b"y"]));
+    if let Some(last) = bad.last_mut() {
+        *last ^= 1;
+    }
+    // In one write, so that the refusal is known before the first batch is durable (NATIVE-3).
+    let mut bytes = Vec::new();
+    for n in 0..20 {
+        let frame = Rest(if n == 10 { &bad } else { &good });
+        Request::Append { binding, frame }.encode(100 + n, 0, &mut bytes);
+    }
+    std::io::Write::write_all(&mut client.stream, &bytes).unwrap();
+    for n in 0..20 {
+        let (header, answer) = client.receive().expect("an answer");
+        assert_eq!(header.request, 100 + n, "{answer:?}");
+        match answer {
+            Answer::Refused { refusal } => assert_eq!((n, refusal.code), (10, ErrorCode::Batch)),
+            Answer::Appended { .. } => assert_ne!(n, 10),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn follow_gives_what_is_there_and_what_comes() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);

@@ -49,6 +49,10 @@ impl Server {
         Self { child, address }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).expect("a pid");
         // SAFETY: a plain call; the process is a child that was not waited for.
@@ -86,6 +90,8 @@ pub struct Connection {
     next: u64,
     /// The last message.
     body: Vec<u8>,
+    /// Bytes that were read off the stream before [`Connection::receive`] is to see them.
+    pub taken: Vec<u8>,
 }
 
 impl Connection {
@@ -99,6 +105,7 @@ impl Connection {
             stream,
             next: 1,
             body: Vec::new(),
+            taken: Vec::new(),
         }
     }
 
@@ -125,16 +132,24 @@ impl Connection {
     /// The next message; `None`: the server has closed.
     pub fn receive(&mut self) -> Option<(MessageHeader, Answer<'_>)> {
         let mut head = [0; HEADER_BYTES];
-        if let Err(error) = self.stream.read_exact(&mut head) {
+        if let Err(error) = self.read_exact(&mut head) {
             assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{error}");
             return None;
         }
         let header = MessageHeader::peek(&head, MESSAGE_BYTES_MAX);
         let header = header.expect("a header").expect("whole");
-        self.body.resize(header.message_bytes - HEADER_BYTES, 0);
-        self.stream.read_exact(&mut self.body).expect("a body");
+        let mut body = vec![0; header.message_bytes - HEADER_BYTES];
+        self.read_exact(&mut body).expect("a body");
+        self.body = body;
         let answer = Answer::decode(header.kind, &self.body).expect("an answer");
         Some((header, answer))
+    }
+
+    fn read_exact(&mut self, buf: &mut [u8]) -> std::io::Result<()> {
+        let known = self.taken.len().min(buf.len());
+        buf[..known].copy_from_slice(&self.taken[..known]);
+        self.taken.drain(..known);
+        self.stream.read_exact(&mut buf[known..])
     }
 
     /// Sends a request and waits for its answer.

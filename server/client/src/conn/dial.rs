@@ -79,9 +79,11 @@ pub(crate) async fn dial(address: &Address, options: &ClientOptions) -> Result<A
         };
         Error::new(kind, Effects::None, format!("no welcome within {within:?}"))
     };
-    timeout(within, connect(address, options))
-        .await
+    let connected = timeout(within, connect(address, options)).await;
+    // Nothing was asked yet.
+    connected
         .map_err(late)?
+        .map_err(|error| error.with_effects(Effects::None))
 }
 
 async fn connect(address: &Address, options: &ClientOptions) -> Result<Arc<Conn>> {
@@ -103,7 +105,10 @@ async fn connect(address: &Address, options: &ClientOptions) -> Result<Arc<Conn>
     };
     let name = server_name(tls, address)?;
     let connector = TlsConnector::from(tls.config.clone());
-    let mut socket = connector.connect(name, socket).await.map_err(failed)?;
+    let mut socket = connector
+        .connect(name, socket)
+        .await
+        .map_err(|error| tls_failed(address, &error))?;
     let (welcome, rest) = greet(&mut socket, address, options).await?;
     let (reader, writer) = tokio::io::split(socket);
     Ok(start(
@@ -126,6 +131,15 @@ fn server_name(tls: &Tls, address: &Address) -> Result<ServerName<'static>> {
 fn failed(address: &Address, text: &str) -> Error {
     let address = address.to_string();
     Error::new(ErrorKind::Connect { address }, Effects::None, text)
+}
+
+/// A handshake that failed for what one side is, not for the path between, fails again.
+fn tls_failed(address: &Address, error: &std::io::Error) -> Error {
+    let lost = failed(address, &error.to_string());
+    match error.kind() {
+        std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => lost.for_good(),
+        _ => lost,
+    }
 }
 
 /// Says hello and reads the welcome; what came behind it is handed on.

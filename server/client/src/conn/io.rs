@@ -29,6 +29,8 @@ pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Bytes asked of the socket at once.
 const READ_BYTES: usize = 64 << 10;
+/// Room made at once for what a header announces.
+const ROOM_BYTES: usize = 4 << 20;
 /// Silence that ends a connection, in heartbeats.
 const SILENT_HEARTBEATS: u32 = 3;
 /// Heartbeats within which what was sent must have got through.
@@ -72,8 +74,11 @@ async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io:
         }
         if spent.is_empty() {
             wait_for_work(conn, heartbeat).await?;
-            // Whoever woke the writer may have more to say at once: one write for all of it.
-            tokio::task::yield_now().await;
+            // Where others are in flight, whoever woke the writer may have more to say at once: one write
+            // for all of it. One alone leaves now.
+            if conn.is_pipelined() {
+                tokio::task::yield_now().await;
+            }
             continue;
         }
         let ended = async {
@@ -127,8 +132,8 @@ async fn read(
             Ok(needed) => needed,
             Err(error) => return error,
         };
-        // Room grows with what has come, not with what a header announces.
-        let room = needed.clamp(READ_BYTES, received.len().max(READ_BYTES));
+        // Beyond a few megabytes room grows with what has come, not with what a header announces.
+        let room = needed.clamp(READ_BYTES, received.len().max(ROOM_BYTES));
         received.reserve(room);
         let read = reader.read_buf(&mut received);
         let got = match silence.is_zero() {

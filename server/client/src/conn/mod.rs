@@ -163,8 +163,12 @@ impl Conn {
         state.alive()?;
         let id = state.next_reply;
         state.next_reply += 1;
+        let limit = u64::from(self.welcome.message_bytes_max);
+        let bytes = state.outbox.push_within(request, id, limit);
+        if bytes > limit {
+            return Err(Error::over("request", bytes, limit));
+        }
         state.replies.insert(id, sender);
-        state.outbox.push(request, id);
         drop(state);
         self.wake_writer.notify_one();
         Ok((id, reply))
@@ -257,6 +261,12 @@ impl Conn {
 
     fn route(&self, slot: u64) -> Option<Route> {
         self.lock().routes.get(&slot).cloned()
+    }
+
+    /// Whether appends are at the server besides those that wait to be written.
+    fn is_pipelined(&self) -> bool {
+        let state = self.lock();
+        state.unanswered_bytes > state.outbox.bytes()
     }
 
     /// Lets sessions go on that had waited for credit.

@@ -46,6 +46,14 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    /// Bytes of all that waits.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.chunks
+            .iter()
+            .map(|chunk| chunk.as_slice().len() as u64)
+            .sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -53,6 +61,21 @@ impl Outbox {
     /// Adds a request.
     pub(crate) fn push(&mut self, request: &Request<'_>, id: u64) {
         request.encode(id, 0, self.buffer());
+    }
+
+    /// Adds a request unless it is longer than `limit`; its length.
+    pub(crate) fn push_within(&mut self, request: &Request<'_>, id: u64, limit: u64) -> u64 {
+        let buffer = self.buffer();
+        let before = buffer.len();
+        request.encode(id, 0, buffer);
+        let bytes = (buffer.len() - before) as u64;
+        if bytes > limit {
+            buffer.truncate(before);
+            if before == 0 {
+                self.chunks.pop_back();
+            }
+        }
+        bytes
     }
 
     /// Adds an append.

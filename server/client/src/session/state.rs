@@ -316,3 +316,6 @@ fn ends_a_session(kind: &ErrorKind) -> bool {
             | ErrorKind::Bucket
     )
 }
+
+#[cfg(test)]
+mod tests;

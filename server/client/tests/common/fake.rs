@@ -84,11 +84,11 @@ pub struct World {
     pub shard: u32,
     pub credit_bytes: u32,
     pub producer_batches_max: u32,
+    pub message_bytes_max: u32,
     pub heartbeat: bool,
     /// Appends that came, sent again or not, and most of them unanswered at once.
     pub appends: usize,
     pub hellos: usize,
-    /// Follow answers are no longer than this.
     pub connections: Vec<tokio::task::AbortHandle>,
 }
 
@@ -114,6 +114,7 @@ impl Fake {
             shard: 0,
             credit_bytes: 8 << 20,
             producer_batches_max: 256,
+            message_bytes_max: 64 << 20,
             heartbeat: true,
             appends: 0,
             hellos: 0,
@@ -195,7 +196,7 @@ struct Session {
     world: Arc<Mutex<World>>,
     moved: Arc<Notify>,
     bound: Vec<String>,
-    follows: BTreeMap<u64, (Arc<Mutex<i64>>, Arc<Notify>, JoinHandle<()>)>,
+    follows: BTreeMap<u64, Follow>,
 }
 
 impl Drop for Session {
@@ -206,6 +207,8 @@ impl Drop for Session {
     }
 }
 
+/// Credit left, who is told of more, and the task.
+type Follow = (Arc<Mutex<i64>>, Arc<Notify>, JoinHandle<()>);
 type Out = Arc<AsyncMutex<OwnedWriteHalf>>;
 
 impl Session {
@@ -535,7 +538,7 @@ fn welcome(world: &World) -> Welcome {
         features: Features::default(),
         server: 7,
         agent: "fake".to_owned(),
-        message_bytes_max: 64 << 20,
+        message_bytes_max: world.message_bytes_max,
         credit_bytes: world.credit_bytes,
         producer_batches_max: world.producer_batches_max,
         batch_bytes_max: limit(limits.batch_bytes_max),

@@ -7,23 +7,32 @@
 //!
 //! **Not here**: what is said (`native`), tasks and timers (the engine's shards have them).
 
+mod tls;
+
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, IntoRawFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, Socket, Type};
+use rustls::ServerConfig;
+use socket2::{Domain, Protocol, Type};
+pub(crate) use tls::TlsFiles;
+use tls::TlsStream;
 
 /// Connections that may wait to be accepted, per listener.
 const BACKLOG: i32 = 1024;
 
+/// The system's buffer per connection and direction; it takes twice this for its own needs.
+const SOCKET_BUFFER_BYTES: usize = 256 << 10;
+
 /// An address that is taken, and not listened on yet.
 pub(crate) struct Claim {
-    socket: Socket,
+    socket: socket2::Socket,
     /// The address, with the port that the system chose if 0 was asked for.
     pub(crate) address: SocketAddr,
 }
@@ -31,7 +40,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// Takes `address`; other claims of this process may share it if all are `shared`.
     pub(crate) fn take(address: SocketAddr, shared: bool) -> io::Result<Self> {
-        let socket = Socket::new(
+        let socket = socket2::Socket::new(
             Domain::for_address(address),
             Type::STREAM,
             Some(Protocol::TCP),
@@ -40,6 +49,10 @@ impl Claim {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(shared)?;
         socket.set_nonblocking(true)?;
+        // Connections inherit them. Left alone, the system grows each to megabytes, and what clients
+        // that stall leave in them is this process's memory as cgroups count it.
+        socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+        socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.bind(&address.into())?;
         let address = socket.local_addr()?.as_socket().unwrap_or(address);
         Ok(Self { socket, address })
@@ -66,35 +79,24 @@ impl Listener {
         let stream = self.0.accept().await.map_err(io::Error::from)?;
         stream.set_nodelay(true).map_err(io::Error::from)?;
         Ok(Stream {
-            stream: RefCell::new(stream),
+            socket: Socket(RefCell::new(stream)),
+            tls: None,
         })
     }
 }
 
-/// A connection. Reader and writer share it.
-pub(crate) struct Stream {
-    stream: RefCell<TcpStream>,
-}
+/// A TCP connection.
+struct Socket(RefCell<TcpStream>);
 
-impl Stream {
-    /// Bytes into `buf`; 0: the other side has ended.
-    pub(crate) fn poll_read(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buf)
+impl Socket {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
     }
 
-    /// Writes all of `buf`.
-    ///
-    /// # Cancel safety
-    /// Not cancel safe: part of `buf` may have left.
-    pub(crate) async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
+    async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
-            let written = std::future::poll_fn(|cx| {
-                Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf)
-            });
+            let written =
+                std::future::poll_fn(|cx| Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf));
             match written.await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 bytes => buf = &buf[bytes..],
@@ -102,11 +104,54 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+/// A connection. Reader and writer share it.
+pub(crate) struct Stream {
+    socket: Socket,
+    tls: Option<TlsStream>,
+}
+
+impl Stream {
+    /// Makes it a TLS connection, before anything is read or written.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the connection is of no use afterwards.
+    pub(crate) async fn shake_hands(mut self, config: Arc<ServerConfig>) -> io::Result<Self> {
+        self.tls = Some(TlsStream::accept(config, &self.socket).await?);
+        Ok(self)
+    }
+
+    /// Bytes into `buf`; 0: the other side has ended.
+    pub(crate) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            Some(tls) => tls.poll_read(&self.socket, cx, buf),
+            None => self.socket.poll_read(cx, buf),
+        }
+    }
+
+    /// Writes all of `buf`.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: part of `buf` may have left.
+    pub(crate) async fn write_all(&self, buf: &[u8]) -> io::Result<()> {
+        match &self.tls {
+            Some(tls) => tls.write_all(&self.socket, buf).await,
+            None => self.socket.write_all(buf).await,
+        }
+    }
 
     /// Says that nothing more will be written.
     pub(crate) async fn finish(&self) {
+        if let Some(tls) = &self.tls {
+            tls.finish(&self.socket).await;
+        }
         let finish =
-            std::future::poll_fn(|cx| Pin::new(&mut *self.stream.borrow_mut()).poll_close(cx));
+            std::future::poll_fn(|cx| Pin::new(&mut *self.socket.0.borrow_mut()).poll_close(cx));
         // The other side may be gone already.
         let _ = finish.await;
     }

@@ -1,0 +1,67 @@
+//! Pulse: who is silent for too long is closed; who is to be heard from says so.
+//! Spec: server/spec/native-protocol.md §4.
+//!
+//! **Invariants**
+//! - Only a client that asked for a heartbeat is held to it, and only while the server would read.
+//!
+//! **Not here**: TCP's own keepalive.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use sealog_protocol::{Answer, CONNECTION, ErrorCode};
+
+use super::connection::{Connection, Phase};
+use super::refuse::own;
+use super::service::HELLO_TIMEOUT;
+
+/// Silence, in heartbeats, after which a client is given up.
+const MISSED_MAX: u32 = 3;
+/// Shortest heartbeat that is kept.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+
+impl Connection {
+    /// Closes the connection if it has not been welcomed in time.
+    pub(super) fn limit_hello(self: &Rc<Self>) {
+        let connection = Rc::downgrade(self);
+        let side = self.service.side.clone();
+        self.service.side.spawn("native hello", async move {
+            side.sleep(HELLO_TIMEOUT).await;
+            if let Some(connection) = connection.upgrade()
+                && connection.phase() == Phase::New
+            {
+                connection.fail(own(ErrorCode::TimedOut, "no hello within 10 s"));
+            }
+        });
+    }
+
+    /// Keeps the heartbeat that the client asked for; zero: none.
+    pub(super) fn keep_pulse(self: &Rc<Self>, heartbeat_ms: u32) {
+        if heartbeat_ms == 0 {
+            return;
+        }
+        let beat = Duration::from_millis(heartbeat_ms.into()).max(HEARTBEAT_MIN);
+        let connection = Rc::downgrade(self);
+        let side = self.service.side.clone();
+        self.service.side.spawn("native pulse", async move {
+            loop {
+                side.sleep(beat / 2).await;
+                match connection.upgrade() {
+                    Some(connection) if connection.phase() == Phase::Open => connection.beat(beat),
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    fn beat(&self, beat: Duration) {
+        let now_ns = self.service.side.monotonic_ns();
+        let since = |then_ns: u64| Duration::from_nanos(now_ns.saturating_sub(then_ns));
+        if since(self.heard_ns.get()) > beat * MISSED_MAX {
+            let text = format!("nothing heard for {MISSED_MAX} heartbeats");
+            self.fail(own(ErrorCode::TimedOut, &text));
+        } else if since(self.spoke_ns.get()) >= beat / 2 && self.outbox.waiting() == 0 {
+            self.outbox.put(&Answer::Alive {}, (CONNECTION, 0), 0);
+        }
+    }
+}

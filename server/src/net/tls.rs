@@ -1,0 +1,169 @@
+//! Tls: the server's side of TLS, between the sockets and whoever reads and writes.
+//!
+//! **Invariants**
+//! - The handshake is whole before a byte is handed on.
+//! - Afterwards only the writer writes to the socket: what a read makes the session answer leaves with
+//!   the next write.
+//! - At most [`CHUNK_BYTES`] of plain bytes are encrypted ahead of the socket.
+//!
+//! **Not here**: which certificate (`serve`), tokens (`native`).
+
+use std::cell::RefCell;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
+
+use super::Socket;
+
+/// Plain bytes that are encrypted at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Where certificate and key lie, in PEM.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl TlsFiles {
+    /// Reads them.
+    pub(crate) fn load(&self) -> Result<Arc<ServerConfig>, String> {
+        let wrong = |path: &Path, error: &dyn std::fmt::Display| {
+            format!("TLS file {}: {error}", path.display())
+        };
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&self.certificate)
+            .map_err(|error| wrong(&self.certificate, &error))?
+            .collect();
+        let chain = chain.map_err(|error| wrong(&self.certificate, &error))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key);
+        let key = key.map_err(|error| wrong(&self.key, &error))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(|error| wrong(&self.certificate, &error))?;
+        Ok(Arc::new(config))
+    }
+}
+
+/// A connection under TLS.
+pub(super) struct TlsStream {
+    session: RefCell<ServerConnection>,
+}
+
+/// The socket as something that is read without waiting.
+struct Ready<'a, 'b, 'c> {
+    socket: &'a Socket,
+    cx: &'a mut Context<'b>,
+    pending: &'c mut bool,
+}
+
+impl Read for Ready<'_, '_, '_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self.socket.poll_read(self.cx, buf) {
+            Poll::Ready(read) => read,
+            Poll::Pending => {
+                *self.pending = true;
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        }
+    }
+}
+
+impl TlsStream {
+    /// Shakes hands.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe: the connection is of no use afterwards.
+    pub(super) async fn accept(config: Arc<ServerConfig>, socket: &Socket) -> io::Result<Self> {
+        let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        let this = Self {
+            session: RefCell::new(session),
+        };
+        while this.session.borrow().is_handshaking() {
+            let taken = std::future::poll_fn(|cx| this.poll_take(socket, cx)).await;
+            // Also the alert of a handshake that failed has to leave.
+            this.flush(socket).await?;
+            if taken? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(this)
+    }
+
+    /// Takes encrypted bytes in; how many, 0 at the end.
+    fn poll_take(&self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut session = self.session.borrow_mut();
+        let mut pending = false;
+        let taken = session.read_tls(&mut Ready {
+            socket,
+            cx,
+            pending: &mut pending,
+        });
+        if pending {
+            return Poll::Pending;
+        }
+        let taken = taken?;
+        session.process_new_packets().map_err(io::Error::other)?;
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Plain bytes into `buf`; 0 at the end.
+    pub(super) fn poll_read(
+        &self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.session.borrow_mut().reader().read(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A client that hung up without the words for it may have been cut off: its messages
+                // say themselves whether they are whole.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Poll::Ready(Ok(0));
+                }
+                read => return Poll::Ready(read),
+            }
+            match self.poll_take(socket, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(_)) => {}
+            }
+        }
+    }
+
+    /// Writes all of `buf`.
+    pub(super) async fn write_all(&self, socket: &Socket, buf: &[u8]) -> io::Result<()> {
+        for chunk in buf.chunks(CHUNK_BYTES) {
+            self.session.borrow_mut().writer().write_all(chunk)?;
+            self.flush(socket).await?;
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will be written.
+    pub(super) async fn finish(&self, socket: &Socket) {
+        self.session.borrow_mut().send_close_notify();
+        // The other side may be gone already.
+        let _ = self.flush(socket).await;
+    }
+
+    async fn flush(&self, socket: &Socket) -> io::Result<()> {
+        let mut encrypted = Vec::new();
+        {
+            let mut session = self.session.borrow_mut();
+            while session.wants_write() {
+                session.write_tls(&mut encrypted)?;
+            }
+        }
+        socket.write_all(&encrypted).await
+    }
+}

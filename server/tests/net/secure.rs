@@ -1,0 +1,125 @@
+//! Secure: tokens and TLS, and what is refused without them.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use sealog_protocol::{
+    Answer, ErrorCode, Features, HEADER_BYTES, Hello, MESSAGE_BYTES_MAX, MessageHeader, Request,
+};
+
+use crate::server::{Connection, DEADLINE, Server};
+
+fn hello(token: Option<&[u8]>) -> Vec<u8> {
+    let hello = Hello {
+        magic: Hello::MAGIC,
+        version_min: 1,
+        version_max: 9,
+        features: Features(0),
+        heartbeat_ms: 0,
+        token,
+        agent: "test",
+    };
+    let mut bytes = Vec::new();
+    Request::Hello { hello }.encode(1, 0, &mut bytes);
+    bytes
+}
+
+/// Says hello over `stream`; the code of the refusal, or nothing.
+fn greet(stream: &mut (impl Read + Write), token: Option<&[u8]>) -> Option<ErrorCode> {
+    stream.write_all(&hello(token)).unwrap();
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).unwrap();
+    let header = MessageHeader::peek(&head, MESSAGE_BYTES_MAX)
+        .unwrap()
+        .unwrap();
+    let mut body = vec![0; header.message_bytes - HEADER_BYTES];
+    stream.read_exact(&mut body).unwrap();
+    match Answer::decode(header.kind, &body).unwrap() {
+        Answer::Welcome { .. } => None,
+        Answer::Refused { refusal } => Some(refusal.code),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn token_is_asked_for_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, "  open sesame\n").unwrap();
+    let data = dir.path().join("data");
+    let server = Server::start(&data, &["--token-file", file.to_str().unwrap()]);
+    for (token, refusal) in [
+        (Some(&b"open sesame"[..]), None),
+        (Some(b"open sesam"), Some(ErrorCode::Unauthorized)),
+        (Some(b"open sesamf"), Some(ErrorCode::Unauthorized)),
+        (Some(b""), Some(ErrorCode::Unauthorized)),
+        (None, Some(ErrorCode::Unauthorized)),
+    ] {
+        let mut connection = Connection::raw(server.address);
+        assert_eq!(greet(&mut connection.stream, token), refusal, "{token:?}");
+    }
+}
+
+#[test]
+fn tls_carries_the_protocol_and_nothing_else_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (certificate_name, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let data = dir.path().join("data");
+    let server = Server::start(&data, &["--tls-cert", certificate_name, "--tls-key", key]);
+
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(&certificate).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let session = ClientConnection::new(Arc::new(config), name).unwrap();
+    let socket = TcpStream::connect(server.address).unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut stream = StreamOwned::new(session, socket);
+    assert_eq!(greet(&mut stream, None), None);
+
+    // A client without TLS is no client: it gets an alert at most, and the end.
+    let mut plain = Connection::raw(server.address);
+    plain.stream.write_all(&hello(None)).unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.stream.read_to_end(&mut answer);
+    assert!(answer.len() < HEADER_BYTES, "{answer:?}");
+}
+
+#[test]
+fn beyond_loopback_token_and_tls_are_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let command = Command::new(env!("CARGO_BIN_EXE_sealog"))
+            .args(["serve", "--listen", "192.0.2.1:0", "--data-dir"])
+            .arg(dir.path().join("data"))
+            .args(more)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&command.stderr).into_owned();
+        (command.status.code(), text)
+    };
+    let (status, text) = run(&[]);
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("192.0.2.1:0 is not loopback"), "{text}");
+    // With the word it goes on, to an address that this machine does not have.
+    let (status, text) = run(&["--insecure"]);
+    assert_eq!(status, Some(7), "{text}");
+    assert!(text.contains("listening on 192.0.2.1:0"), "{text}");
+    assert!(!dir.path().join("data").exists());
+}
