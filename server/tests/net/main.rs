@@ -5,5 +5,7 @@ mod client;
 #[allow(dead_code, reason = "programs have a `main` of their own")]
 mod guide;
 mod protocol;
+#[path = "../../client/tests/common/proxy.rs"]
+mod proxy;
 mod secure;
 mod server;
