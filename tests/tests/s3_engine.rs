@@ -205,3 +205,35 @@ fn regression_another_bucket_that_comes_late_is_not_written_to() {
     assert_eq!(store.keys("other/feeds"), Vec::<String>::new());
     block_on(engine.close()).unwrap();
 }
+
+#[test]
+fn regression_close_does_not_wait_for_a_store_that_is_away() {
+    let (dir, store) = (scratch(), FakeStore::start());
+    let proxy = Proxy::start(&store.endpoint());
+    let config = config(dir.path(), &proxy.endpoint(), "p");
+    let engine = Engine::open(config.clone()).unwrap();
+    let handle = engine.handle().clone();
+    block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
+    append(&handle, 3).unwrap();
+    // The pack is on its way when the store goes.
+    proxy.rule(usize::MAX, away(), |request| {
+        request.key().ends_with(".pack")
+    });
+    assert!(block_on(handle.seal(FEED, None, "")).is_err());
+    proxy.rule(usize::MAX, away(), |_| true);
+    let began = Instant::now();
+    block_on(engine.close()).unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    proxy.heal();
+    let engine = Engine::open(config).unwrap();
+    let handle = engine.handle().clone();
+    until("published", || {
+        block_on(handle.usage()).unwrap().logs[0].unpublished_commits == 0
+    });
+    assert_eq!(records(&handle), 3);
+    block_on(engine.close()).unwrap();
+}

@@ -181,11 +181,14 @@ async fn close<E: Env>(service: &LogService<E>, pack: Closing<E>) -> Result<()> 
             let Some(name) = name else { return Ok(()) };
             let path =
                 |summary: &PackSummary| paths::stream_pack(&name, key.0, key.1, &summary.digest);
-            (PackPlace::Stream, pack.writer.finish(path).await?)
+            (PackPlace::Stream, pack.writer.finish(service, path).await?)
         }
         None => {
             let path = |summary: &PackSummary| paths::shared_pack(log, &summary.digest);
-            (PackPlace::Shared(log), pack.writer.finish(path).await?)
+            (
+                PackPlace::Shared(log),
+                pack.writer.finish(service, path).await?,
+            )
         }
     };
     stage(service, place, &summary);

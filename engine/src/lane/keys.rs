@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::unless_hopeless;
 use crate::commit::{KeyIndexRef, paths};
 use crate::env::{Bucket, Env, Upload};
 use crate::error::{Error, Result};
@@ -88,9 +89,8 @@ pub(super) async fn build<E: Env>(
     while let Some(part) = parts.pop_front() {
         upload.part(Arc::new(part)).await?;
     }
-    upload
-        .finish(&paths::key_index(name, feed, stream.id, &done.digest))
-        .await?;
+    let path = paths::key_index(name, feed, stream.id, &done.digest);
+    unless_hopeless(service, upload.finish(&path)).await?;
     Ok(KeyIndexRef {
         digest: done.digest,
         bytes: done.bytes,

@@ -32,7 +32,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::env::Env;
+use crate::env::{Bucket, BucketError, Env};
 use crate::error::{Error, Result};
 use crate::limits::EngineConfig;
 use crate::shard::LogService;
@@ -237,6 +237,33 @@ async fn wait<E: Env>(service: &Rc<LogService<E>>, longest: Duration) {
     let due = service.wal.pace().due().listen();
     race(race(pressed, due), service.env.sleep(longest)).await;
     service.lane.pressed.set(false);
+}
+
+/// Between two looks at whether waiting for the bucket still makes sense.
+const HOPE_LOOK: Duration = Duration::from_millis(250);
+
+/// Waits for an object to be durable in the bucket, unless the service stops while a bucket elsewhere is
+/// in trouble: what it holds is in the log, and closing must not take as long as trying does.
+async fn unless_hopeless<E: Env>(
+    service: &LogService<E>,
+    finish: impl Future<Output = std::result::Result<(), BucketError>>,
+) -> Result<()> {
+    let bucket = service.env.bucket();
+    if bucket.keeps_disk_pace() {
+        return Ok(finish.await?);
+    }
+    let finished = RefCell::new(None);
+    let finishing = async { *finished.borrow_mut() = Some(finish.await) };
+    let hopeless = async {
+        while !(service.is_stopping() && bucket.health().trouble.is_some()) {
+            service.env.sleep(HOPE_LOOK).await;
+        }
+    };
+    race(finishing, hopeless).await;
+    match finished.into_inner() {
+        Some(done) => Ok(done?),
+        None => Err(stopping(service)),
+    }
 }
 
 /// Whether the log holds so much that its oldest segments must be freed.

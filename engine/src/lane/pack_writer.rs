@@ -8,9 +8,11 @@
 
 use super::part_queue::PartQueue;
 use super::region::Key;
+use super::unless_hopeless;
 use crate::env::{AlignedBuf, Bucket, BufPool, Env, Upload};
 use crate::error::{Error, Result};
 use crate::pack::{PackBuilder, PackError, PackKind, PackOptions, PackSummary};
+use crate::shard::LogService;
 
 /// Parts that may wait while more are being made.
 const WAITING_MAX: usize = 4;
@@ -110,6 +112,7 @@ impl<E: Env> PackWriter<E> {
     /// Ends the pack and makes it durable under the path that `path` gives it.
     pub(super) async fn finish(
         mut self,
+        service: &LogService<E>,
         path: impl FnOnce(&PackSummary) -> String,
     ) -> Result<PackSummary> {
         let Some(Assembly { builder, out }) = self.assembly.take() else {
@@ -123,7 +126,7 @@ impl<E: Env> PackWriter<E> {
             let _ = out.send(part);
         }
         let upload = self.parts.finish().await?;
-        upload.finish(&path(&summary)).await?;
+        unless_hopeless(service, upload.finish(&path(&summary))).await?;
         Ok(summary)
     }
 }
