@@ -120,9 +120,8 @@ impl NativeService {
             };
             let connection = Connection::new(service.clone(), stream);
             let number = service.next.replace(service.next.get() + 1);
-            let mut connections = service.connections.borrow_mut();
-            connections.insert(number, connection.clone());
-            drop(connections);
+            let known = connection.clone();
+            service.connections.borrow_mut().insert(number, known);
             if service.is_draining() {
                 connection.set_phase(Phase::Closing);
             }

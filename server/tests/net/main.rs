@@ -1,4 +1,5 @@
 //! Net: `sealog serve` over the native protocol, from the outside.
+#![allow(clippy::unwrap_used, reason = "tests report by panicking")]
 
 mod cases;
 mod client;
