@@ -183,6 +183,21 @@ pub(crate) struct ServeArgs {
     /// Serve beyond this machine without token and TLS
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// What is logged: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL,...
+    #[arg(long, env = "SEALOG_LOG", value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+    /// How: lines of text, or of JSON
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How the log of `serve` looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object per line
+    Json,
 }
 
 /// `append`.

@@ -37,8 +37,8 @@ mod usage;
 
 use std::process::ExitCode;
 
-pub(crate) use args::ServeArgs;
 use args::{Cli, Verb};
+pub(crate) use args::{LogFormat, ServeArgs};
 pub(crate) use exit::CliError;
 use exit::Exit;
 use output::Output;

@@ -118,6 +118,9 @@ impl Connection {
 
     /// Says what is wrong with the connection as a whole, and ends it.
     pub(super) fn fail(&self, refusal: Refusal<'_>) {
+        if self.phase() == Phase::New {
+            self.service.note_refused(self.stream.peer, refusal.text);
+        }
         let answer = Answer::Refused { refusal };
         self.outbox.put(&answer, (CONNECTION, 0), 0);
         self.set_phase(Phase::Closing);

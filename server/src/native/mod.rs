@@ -20,6 +20,7 @@ mod outbox;
 mod pulse;
 mod reader;
 mod refuse;
+mod refused;
 mod requests;
 mod service;
 mod writer;

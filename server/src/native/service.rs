@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use sealog_frame::FrameLimits;
 use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
 
 use super::connection::{Connection, Phase};
+use super::refused::Refused;
 use crate::net::{Listener, Stream};
 
 /// What the operator sets.
@@ -63,6 +65,7 @@ pub(crate) struct NativeService {
     pub(super) limits: FrameLimits,
     /// Where bytes from sockets land; whoever reads has it for the length of one read.
     pub(super) scratch: RefCell<Vec<u8>>,
+    pub(super) refused: Refused,
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     next: Cell<u64>,
     draining: Cell<bool>,
@@ -78,6 +81,7 @@ impl NativeService {
             options,
             limits,
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            refused: Refused::default(),
             connections: RefCell::new(BTreeMap::new()),
             next: Cell::new(0),
             draining: Cell::new(false),
@@ -137,12 +141,23 @@ impl NativeService {
         let Some(config) = self.options.tls.clone() else {
             return Some(stream);
         };
+        let peer = stream.peer;
         let late = async {
             self.side.sleep(HELLO_TIMEOUT).await;
-            None
+            Err(std::io::ErrorKind::TimedOut.into())
         };
-        let shaken = async { stream.shake_hands(config).await.ok() };
-        futures_lite::future::or(shaken, late).await
+        match futures_lite::future::or(stream.shake_hands(config), late).await {
+            Ok(stream) => Some(stream),
+            Err(error) => {
+                self.note_refused(peer, &format!("TLS: {error}"));
+                None
+            }
+        }
+    }
+
+    /// A connection of `peer` was refused.
+    pub(super) fn note_refused(&self, peer: Option<SocketAddr>, reason: &str) {
+        self.refused.note(self.side.monotonic_ns(), peer, reason);
     }
 
     /// Whether there are more connections than there may be.

@@ -12,6 +12,7 @@
 //!
 //! **Not here**: what connections do (`native`).
 
+mod log;
 mod shard;
 
 use std::net::SocketAddr;
@@ -23,10 +24,12 @@ use rustls::ServerConfig;
 use sealog_engine::{Engine, EngineConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
 
 use crate::cli::{CliError, ServeArgs};
 use crate::native::NativeOptions;
 use crate::net::{Claim, TlsFiles};
+use log::Log;
 use shard::{Control, Front, Up};
 
 /// How long draining may take.
@@ -39,8 +42,22 @@ enum Notice {
     Stopped(String),
 }
 
+/// What draining goes on with.
+enum Step {
+    /// A shard is done: whether its connections have all ended.
+    Shard(bool),
+    Notice(Notice),
+}
+
 /// Serves until a signal comes.
-pub(crate) fn run(mut config: EngineConfig, args: &ServeArgs) -> Result<(), CliError> {
+pub(crate) fn run(config: EngineConfig, args: &ServeArgs) -> Result<(), CliError> {
+    let log = Log::begin(&args.log, args.log_format)?;
+    let served = serve(config, args, &log);
+    log.flush();
+    served
+}
+
+fn serve(mut config: EngineConfig, args: &ServeArgs, log: &Log) -> Result<(), CliError> {
     let listen = args.listen;
     check_exposure(listen, args)?;
     let claim = claim(listen)?;
@@ -66,7 +83,15 @@ pub(crate) fn run(mut config: EngineConfig, args: &ServeArgs) -> Result<(), CliE
         control: control.clone(),
         stopped: notice.clone(),
     };
+    let front_ports = front.options.shard_ports.clone();
     watch_signals(notice)?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data_dir = %config.data_dir.display(),
+        tls = front.options.tls.is_some(),
+        token = front.options.token.is_some(),
+        "starting"
+    );
     let engine = Engine::open_with(config, move |side| front.begin(side))?;
     let started = wait_until_up(&ups);
     drop(claim);
@@ -75,9 +100,22 @@ pub(crate) fn run(mut config: EngineConfig, args: &ServeArgs) -> Result<(), CliE
         return Err(error);
     }
     engine.set_address(&address.to_string())?;
-    eprintln!("sealog: listening on {address}");
-    let ended = wait(&notices, &control);
+    say_recovered(&engine)?;
+    for (shard, port) in front_ports
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+    {
+        info!("shard {shard} is at port {port}");
+    }
+    // The address ends the line: programs that start a server read it.
+    info!("listening on {address}");
+    let ended = wait(&notices, &control, log);
     let closed = block_on(engine.close());
+    match &closed {
+        Ok(()) => info!("closed"),
+        Err(failure) => error!("closing: {failure}"),
+    }
     ended.and(closed.map_err(CliError::from))
 }
 
@@ -161,15 +199,43 @@ fn wait_until_up(ups: &flume::Receiver<Up>) -> Result<(), CliError> {
     Ok(())
 }
 
+fn say_recovered(engine: &Engine) -> Result<(), CliError> {
+    for (log, report) in block_on(engine.handle().recovery_reports())?
+        .iter()
+        .enumerate()
+    {
+        info!(
+            log,
+            clean = report.clean,
+            groups_replayed = report.groups_replayed,
+            end = report.end,
+            "recovered"
+        );
+    }
+    Ok(())
+}
+
 /// Waits for a signal, or for a log to stop, and drains.
 fn wait(
     notices: &flume::Receiver<Notice>,
     control: &Mutex<Vec<flume::Sender<Control>>>,
+    log: &Log,
 ) -> Result<(), CliError> {
     let outcome = match notices.recv() {
-        Ok(Notice::Signal(_)) | Err(_) => Ok(()),
-        Ok(Notice::Stopped(reason)) => Err(CliError::poisoned(reason)),
+        Ok(Notice::Signal(signal)) => {
+            info!(signal, "asked to end");
+            Ok(())
+        }
+        Err(_) => Ok(()),
+        Ok(Notice::Stopped(reason)) => {
+            error!("a log stopped: {reason}");
+            Err(CliError::poisoned(reason))
+        }
     };
+    info!(
+        grace_s = GRACE.as_secs(),
+        "draining: what was taken in is answered"
+    );
     let (done, dones) = flume::unbounded();
     let shards = control.lock().unwrap_or_else(PoisonError::into_inner);
     for shard in shards.iter() {
@@ -178,18 +244,28 @@ fn wait(
         let _ = shard.send(Control::Drain { grace, done });
     }
     drop(done);
+    let mut all_ended = true;
     loop {
         let event = flume::Selector::new()
-            .recv(&dones, |done| done.ok().map(|()| None))
-            .recv(notices, |notice| notice.ok().map(Some))
+            .recv(&dones, |done| done.ok().map(Step::Shard))
+            .recv(notices, |notice| notice.ok().map(Step::Notice))
             .wait();
         match event {
-            // The next shard.
-            Some(None) => {}
-            // All are done.
-            None => return outcome,
-            Some(Some(Notice::Signal(signal))) => std::process::exit(128 + signal),
-            Some(Some(Notice::Stopped(_))) => {}
+            Some(Step::Shard(ended)) => all_ended &= ended,
+            Some(Step::Notice(Notice::Stopped(reason))) => error!("a log stopped: {reason}"),
+            Some(Step::Notice(Notice::Signal(signal))) => {
+                warn!(signal, "asked again: ending at once");
+                log.flush();
+                std::process::exit(128 + signal);
+            }
+            // Every shard is done.
+            None => {
+                match all_ended {
+                    true => info!("drained"),
+                    false => warn!("the grace time is over: what is left of connections is cut"),
+                }
+                return outcome;
+            }
         }
     }
 }

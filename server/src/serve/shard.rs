@@ -27,8 +27,8 @@ pub(super) enum Control {
     Drain {
         /// For so long at most.
         grace: Duration,
-        /// Told when it is done.
-        done: flume::Sender<()>,
+        /// Told when it is done: whether every connection has ended.
+        done: flume::Sender<bool>,
     },
 }
 
@@ -98,7 +98,14 @@ impl Front {
 async fn obey(service: Rc<NativeService>, commands: flume::Receiver<Control>) {
     while let Ok(Control::Drain { grace, done }) = commands.recv_async().await {
         service.drain();
-        futures_lite::future::or(service.drained(), service.side.sleep(grace)).await;
-        let _ = done.send(());
+        let ended = async {
+            service.drained().await;
+            true
+        };
+        let late = async {
+            service.side.sleep(grace).await;
+            false
+        };
+        let _ = done.send(futures_lite::future::or(ended, late).await);
     }
 }
