@@ -98,6 +98,16 @@ impl DirLock {
         Ok(lock)
     }
 
+    /// Who has `dir` open, if anybody has and the lock file says; changes nothing.
+    #[must_use]
+    pub fn holder(dir: &Path) -> Option<Holder> {
+        let file = File::open(dir.join(LOCK_FILE)).ok()?;
+        match file.try_lock_shared() {
+            Ok(()) => None,
+            Err(_) => read_holder(&file),
+        }
+    }
+
     /// Says in the lock file where this process serves.
     ///
     /// # Errors

@@ -94,6 +94,7 @@
 //! **Not here**: the protocol's bytes (`sealog-protocol`), the batch's (`sealog-frame`).
 
 mod backoff;
+mod built;
 mod client;
 mod conn;
 mod error;

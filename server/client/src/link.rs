@@ -197,7 +197,10 @@ impl Links {
     fn port_of(&self, shard: u32) -> Option<u16> {
         let map = self.lock();
         let ports = &map.topology.as_ref()?.ports;
-        let port = *ports.get(usize::try_from(shard).ok()?)?;
+        // The only shard is behind the shared port, too.
+        let port = *ports
+            .get(usize::try_from(shard).ok()?)
+            .filter(|_| ports.len() > 1)?;
         (port != 0 && port != self.address.port).then_some(port)
     }
 

@@ -186,6 +186,22 @@ impl Client {
         self.seal_as(feed, None, message).await
     }
 
+    /// As [`Client::seal`], under the writer epoch `token` if one is given: that of somebody's lease.
+    ///
+    /// # Errors
+    /// As [`Client::seal`], and [`Fenced`](crate::ErrorKind::Fenced).
+    ///
+    /// # Cancel safety
+    /// As [`Client::seal`].
+    pub async fn seal_under(
+        &self,
+        feed: &str,
+        token: Option<u64>,
+        message: &str,
+    ) -> Result<CommitInfo> {
+        self.seal_as(feed, token, message).await
+    }
+
     pub(crate) async fn seal_as(
         &self,
         feed: &str,

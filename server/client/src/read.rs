@@ -160,6 +160,12 @@ impl RecordBatch {
         })
     }
 
+    /// Fingerprints of every record in [`frames`](Self::frames), in order; none if they were not asked for.
+    #[must_use]
+    pub fn fingerprints(&self) -> &[[u8; 32]] {
+        &self.fingerprints
+    }
+
     /// First sequence that was asked for.
     #[must_use]
     pub fn first(&self) -> u64 {

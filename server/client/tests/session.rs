@@ -604,6 +604,38 @@ async fn seal_whose_answer_was_lost_is_looked_up() {
 }
 
 #[tokio::test]
+async fn seal_that_was_dropped_is_found_out_by_the_next() {
+    within(20, async {
+        let fake = Fake::start().await;
+        let client = client_of(&fake).await;
+        let session = client.open("f").await.unwrap();
+        appended(&session, 0, 5).await;
+        session.close().await.unwrap();
+        // Done, its answer lost, and nobody waits for what comes of it.
+        fake.lock().lose_seals = 1;
+        let done = async {
+            while fake.lock().feeds["f"].commits.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = done => {}
+            sealed = session.seal("once") => panic!("answered: {sealed:?}"),
+        }
+        let commit = session.seal("once").await.unwrap();
+        assert_eq!((commit.number, commit.records), (0, 5));
+        assert!(session.seal("twice").await.is_err());
+        assert_eq!(fake.lock().feeds["f"].commits.len(), 1);
+        assert_eq!(
+            session.append("x").await.unwrap_err().effects(),
+            Effects::None
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn open_whose_answer_was_lost_is_not_done_twice() {
     within(10, async {
         let fake = Fake::start().await;

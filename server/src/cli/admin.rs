@@ -5,26 +5,25 @@
 //!
 //! **Not here**: the writers' own verbs (`append`, `history`).
 
-use sealog_engine::EngineConfig;
 use sealog_engine::commit::CommitKind;
 use sealog_engine::ids::StreamId;
 use serde::Serialize;
 
+use super::access::{Place, with_access};
 use super::args::{AdminVerb, SettleArgs};
 use super::exit::CliError;
 use super::offline;
-use super::open::with_engine;
 use super::output::Output;
 use super::shapes::{CommitShape, count};
 
 /// Runs an admin verb.
-pub(super) fn run(config: EngineConfig, verb: AdminVerb, out: &mut Output) -> Result<(), CliError> {
+pub(super) fn run(place: Place, verb: AdminVerb, out: &mut Output) -> Result<(), CliError> {
     match verb {
-        AdminVerb::Resume(args) => settle(config, &args, CommitKind::Sealed, out),
-        AdminVerb::Discard(args) => settle(config, &args, CommitKind::Discarded, out),
-        AdminVerb::Reshard { logs } => offline::reshard(&config, logs, out),
-        AdminVerb::AcceptLoss => offline::accept_loss(&config, out),
-        AdminVerb::Repair { feed } => with_engine(config, false, async |handle| {
+        AdminVerb::Resume(args) => settle(place, &args, CommitKind::Sealed, out),
+        AdminVerb::Discard(args) => settle(place, &args, CommitKind::Discarded, out),
+        AdminVerb::Reshard { logs } => offline::reshard(&place.config, logs, out),
+        AdminVerb::AcceptLoss => offline::accept_loss(&place.config, out),
+        AdminVerb::Repair { feed } => with_access(place, false, async |handle| {
             let published = handle.repair(&feed).await?;
             let shape = Repaired { feed, published };
             out.done(&shape, |shape| {
@@ -41,12 +40,12 @@ struct Repaired {
 }
 
 fn settle(
-    config: EngineConfig,
+    place: Place,
     args: &SettleArgs,
     kind: CommitKind,
     out: &mut Output,
 ) -> Result<(), CliError> {
-    with_engine(config, false, async |handle| {
+    with_access(place, false, async |handle| {
         let stream = args.stream.map(StreamId);
         let settled = handle.settle_stream(&args.feed, stream, kind, &args.message);
         out.done(

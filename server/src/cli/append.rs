@@ -21,16 +21,14 @@ use std::os::unix::ffi::OsStrExt;
 use futures_lite::future::poll_once;
 use sealog_engine::append::{AppendResult, foresee_first};
 use sealog_engine::ids::Epoch;
-use sealog_engine::{
-    AppendSession, EngineConfig, Error, FeedOptions, ProductionEnv, SessionOptions, Ticket,
-    check_commit_message,
-};
+use sealog_engine::{FeedOptions, check_commit_message};
 use sealog_frame::{Batch, BatchBuilder, MatchSequence};
 
+use super::access::{Access, Place, Session, Ticket, with_access};
 use super::args::{AppendArgs, MatchSeq};
 use super::exit::CliError;
 use super::input::Input;
-use super::open::{Handle, is_made, with_engine};
+use super::open::is_made;
 use super::output::Output;
 use super::progress::Progress;
 use super::shapes::{AppendShape, CommitShape, count, range};
@@ -40,22 +38,18 @@ use super::signals::Signals;
 const IN_FLIGHT_MAX: usize = 64;
 
 /// Runs `append`.
-pub(super) fn run(
-    config: EngineConfig,
-    args: AppendArgs,
-    out: &mut Output,
-) -> Result<(), CliError> {
+pub(super) fn run(place: Place, args: AppendArgs, out: &mut Output) -> Result<(), CliError> {
     args.message
         .as_deref()
         .map_or(Ok(()), check_commit_message)?;
-    let record_max = config.frame.record_bytes_max;
+    let record_max = place.config.frame.record_bytes_max;
     let steady = args.producer.is_some();
     let signals = Signals::listen()?;
     let mut input = Input::open(args.records.clone(), steady, record_max, &signals)?;
-    let mut builder = BatchBuilder::new(config.frame);
+    let mut builder = BatchBuilder::new(place.config.frame);
     // An epoch that somebody holds is of a feed that exists.
     let create = !args.no_create && args.fencing_token.is_none();
-    if create && !is_made(&config) {
+    if create && !place.is_remote() && !is_made(&place.config) {
         if !input.fill(&mut builder)? {
             return nothing(&args.feed, out);
         }
@@ -63,7 +57,7 @@ pub(super) fn run(
         Numbers::new(&args, None).put(&mut first)?;
         foresee_first(&args.feed, CREATED, &first.build()?.view())?;
     }
-    with_engine(config, create, async |handle| {
+    with_access(place, create, async |handle| {
         if builder.is_empty() && !input.fill(&mut builder)? {
             return nothing(&args.feed, out);
         }
@@ -124,7 +118,7 @@ fn text(shape: &AppendShape) -> String {
 /// How batches reach the feed.
 enum Writer {
     /// Under a lease of our own.
-    Session(AppendSession<ProductionEnv>),
+    Session(Session),
     /// Under the epoch that the caller knows.
     Token(u64),
     /// Without an epoch: a producer's retry that need not open a stream.
@@ -160,6 +154,11 @@ impl<'a> Numbers<'a> {
 
     /// Puts the next ones on a batch.
     fn put(&mut self, builder: &mut BatchBuilder) -> Result<(), CliError> {
+        self.put_condition(builder);
+        self.put_producer(builder)
+    }
+
+    fn put_condition(&mut self, builder: &mut BatchBuilder) {
         let records = builder.len() as u64;
         if let Some(expected) = self.expected {
             builder.match_sequence(expected);
@@ -169,24 +168,29 @@ impl<'a> Numbers<'a> {
             };
             self.expected = Some(MatchSequence::At(next.saturating_add(records) - 1));
         }
+        if self.args.producer.is_some() {
+            // A retry finds the sequence moved on by its own records.
+            self.expected = None;
+        }
+    }
+
+    fn put_producer(&mut self, builder: &mut BatchBuilder) -> Result<(), CliError> {
         if let Some(id) = &self.args.producer {
             let epoch = self.args.producer_epoch.unwrap_or(0);
             builder.producer(id.as_bytes(), epoch, self.next_producer_seq)?;
             self.next_producer_seq = self.next_producer_seq.saturating_add(1);
-            // A retry finds the sequence moved on by its own records.
-            self.expected = None;
         }
         Ok(())
     }
 }
 
 struct Appender<'a> {
-    handle: &'a Handle,
+    handle: &'a Access,
     args: &'a AppendArgs,
     writer: Writer,
     numbers: Numbers<'a>,
     builder: BatchBuilder,
-    tickets: VecDeque<Ticket<ProductionEnv>>,
+    tickets: VecDeque<Ticket>,
     first: Option<u64>,
     last: Option<u64>,
     records: u64,
@@ -197,20 +201,22 @@ impl<'a> Appender<'a> {
     /// Judges the first batch, then makes the feed if need be and takes the lease, unless the caller
     /// has one or every batch may be a duplicate. Gives the first batch back, ready to be sent.
     async fn start(
-        handle: &'a Handle,
+        handle: &'a Access,
         args: &'a AppendArgs,
         create: bool,
         mut builder: BatchBuilder,
     ) -> Result<(Self, Batch), CliError> {
         let feed = match handle.feed(&args.feed).await {
-            Err(Error::FeedNotFound { .. }) if create => None,
+            Err(error) if create && error.is_feed_not_found() => None,
             feed => Some(feed?),
         };
         let next = feed.as_ref().map_or(0, |feed| feed.next_sequence);
         let alone = args.fencing_token.is_none().then_some(next);
         let mut numbers = Numbers::new(args, alone);
-        numbers.put(&mut builder)?;
-        let first = builder.build()?;
+        numbers.put_condition(&mut builder);
+        let mut untagged = builder.clone();
+        numbers.put_producer(&mut builder)?;
+        let mut first = builder.build()?;
         let writer = match (&feed, args.fencing_token) {
             (_, Some(token)) => Writer::Token(token),
             (None, None) => {
@@ -229,6 +235,9 @@ impl<'a> Appender<'a> {
                 }
             }
         };
+        if matches!(&writer, Writer::Session(session) if session.binds_producer()) {
+            first = untagged.build()?;
+        }
         let appender = Self {
             handle,
             args,
@@ -271,10 +280,16 @@ impl<'a> Appender<'a> {
 
     /// The batch that the builder holds, with its numbers and the epoch it is written under.
     fn next_batch(&mut self) -> Result<Batch, CliError> {
-        self.numbers.put(&mut self.builder)?;
+        self.numbers.put_condition(&mut self.builder);
+        match &self.writer {
+            Writer::Session(session) if session.binds_producer() => {}
+            _ => self.numbers.put_producer(&mut self.builder)?,
+        }
         match &self.writer {
             Writer::Session(session) => {
-                self.builder.fencing_token(session.lease().epoch.0);
+                if let Some(token) = session.token() {
+                    self.builder.fencing_token(token);
+                }
             }
             Writer::Token(token) => {
                 self.builder.fencing_token(*token);
@@ -383,11 +398,12 @@ impl<'a> Appender<'a> {
 }
 
 /// Opens a stream, or resumes the one that is unsealed.
-async fn take_lease(handle: &Handle, args: &AppendArgs, resume: bool) -> Result<Writer, CliError> {
-    let options = SessionOptions::default();
-    let session = match resume {
-        true => handle.resume_session(&args.feed, options).await?,
-        false => handle.open_session(&args.feed, options).await?,
-    };
+async fn take_lease(handle: &Access, args: &AppendArgs, resume: bool) -> Result<Writer, CliError> {
+    let producer = args.producer.as_ref().map(|id| {
+        let (epoch, first) = (args.producer_epoch, args.producer_seq);
+        let id = id.as_bytes().to_vec();
+        (id, epoch.unwrap_or(0), first.unwrap_or(0))
+    });
+    let session = handle.session(&args.feed, resume, producer).await?;
     Ok(Writer::Session(session))
 }

@@ -71,6 +71,15 @@ pub(crate) struct Globals {
     /// Profile for small machines: 64 MiB of memory, batches up to 1 MiB
     #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) edge: bool,
+    /// Ask this server instead of opening a data directory
+    #[arg(long, global = true, help_heading = EVERY_VERB, env = "SEALOG_SERVER", value_name = "HOST:PORT")]
+    pub(crate) server: Option<String>,
+    /// File with the bearer token: what `serve` asks for, and other verbs show
+    #[arg(long, global = true, help_heading = EVERY_VERB, env = "SEALOG_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Ask the server over TLS, and trust the certificates in this PEM file
+    #[arg(long, global = true, help_heading = EVERY_VERB, env = "SEALOG_TLS_CA", value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
     /// One JSON object per line on standard output, and on standard error for a failure
     #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) json: bool,
@@ -168,9 +177,6 @@ pub(crate) struct ServeArgs {
     /// Port of shard 0; further shards take those after it; 0: the system chooses
     #[arg(long, value_name = "PORT", default_value_t = 4440)]
     pub(crate) shard_port: u16,
-    /// File with the bearer token that clients must have; blanks around it do not count
-    #[arg(long, env = "SEALOG_TOKEN_FILE", value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
     /// File with the certificate chain, PEM: connections are under TLS
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,

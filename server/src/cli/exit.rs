@@ -176,6 +176,11 @@ impl CliError {
         self
     }
 
+    /// Whether the feed is not there.
+    pub(crate) fn is_feed_not_found(&self) -> bool {
+        self.kind == "FeedNotFound"
+    }
+
     /// Whether a signal asked to end.
     pub(crate) fn is_interrupt(&self) -> bool {
         matches!(self.exit, Exit::Interrupted | Exit::Terminated)
@@ -267,6 +272,22 @@ impl From<Error> for CliError {
             message: error.to_string(),
             retryable: error.is_retryable(),
             effects: error.effects(),
+        }
+    }
+}
+
+impl From<sealog_client::Error> for CliError {
+    fn from(error: sealog_client::Error) -> Self {
+        let (exit, kind) = super::remote_errors::classify(error.kind());
+        Self {
+            exit,
+            kind,
+            message: error.to_string(),
+            retryable: error.is_retryable(),
+            effects: match error.effects() {
+                sealog_client::Effects::None => Effects::None,
+                _ => Effects::Unknown,
+            },
         }
     }
 }

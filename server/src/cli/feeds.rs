@@ -5,12 +5,12 @@
 //!
 //! **Not here**: what is in a feed (`history`, `read`).
 
-use sealog_engine::{EngineConfig, FeedInfo, FeedOptions};
+use sealog_engine::{FeedInfo, FeedOptions};
 use serde::Serialize;
 
+use super::access::{Access, Place, with_access};
 use super::args::FeedVerb;
 use super::exit::CliError;
-use super::open::{Handle, with_engine};
 use super::output::Output;
 use super::shapes::{FeedShape, count, when};
 
@@ -18,9 +18,9 @@ use super::shapes::{FeedShape, count, when};
 pub(super) const PAGE: usize = 1000;
 
 /// Runs a feed verb.
-pub(super) fn run(config: EngineConfig, verb: FeedVerb, out: &mut Output) -> Result<(), CliError> {
+pub(super) fn run(place: Place, verb: FeedVerb, out: &mut Output) -> Result<(), CliError> {
     let create = matches!(verb, FeedVerb::Create { .. });
-    with_engine(config, create, async |handle| match verb {
+    with_access(place, create, async |handle| match verb {
         FeedVerb::Create {
             feed,
             keys: _,
@@ -56,7 +56,7 @@ struct Deleted {
 }
 
 async fn list(
-    handle: &Handle,
+    handle: &Access,
     prefix: &str,
     mut after: String,
     mut left: u64,

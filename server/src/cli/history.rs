@@ -9,12 +9,12 @@
 use std::os::unix::ffi::OsStrExt;
 
 use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
-use sealog_engine::{EngineConfig, ProducerInfo, SessionOptions, check_commit_message};
+use sealog_engine::{ProducerInfo, check_commit_message};
 
+use super::access::{Place, with_access};
 use super::args::{ListArgs, ProducersArgs, SealArgs};
 use super::exit::CliError;
 use super::feeds::PAGE;
-use super::open::with_engine;
 use super::output::Output;
 use super::shapes::{CommitShape, ProducerShape, StreamShape, count, range, when};
 
@@ -23,12 +23,8 @@ fn page_of(left: u64) -> usize {
 }
 
 /// `streams`.
-pub(super) fn streams(
-    config: EngineConfig,
-    args: &ListArgs,
-    out: &mut Output,
-) -> Result<(), CliError> {
-    with_engine(config, false, async |handle| {
+pub(super) fn streams(place: Place, args: &ListArgs, out: &mut Output) -> Result<(), CliError> {
+    with_access(place, false, async |handle| {
         let (feed, mut left) = (&args.feed, args.limit.unwrap_or(u64::MAX));
         let mut after = StreamId(args.from.saturating_sub(1));
         while left > 0 {
@@ -62,12 +58,8 @@ fn stream_text(shape: &StreamShape) -> String {
 }
 
 /// `commits`.
-pub(super) fn commits(
-    config: EngineConfig,
-    args: &ListArgs,
-    out: &mut Output,
-) -> Result<(), CliError> {
-    with_engine(config, false, async |handle| {
+pub(super) fn commits(place: Place, args: &ListArgs, out: &mut Output) -> Result<(), CliError> {
+    with_access(place, false, async |handle| {
         let (feed, mut left) = (&args.feed, args.limit.unwrap_or(u64::MAX));
         let mut from = CommitNumber(args.from);
         while left > 0 {
@@ -91,11 +83,11 @@ pub(super) fn commits(
 
 /// `producers`.
 pub(super) fn producers(
-    config: EngineConfig,
+    place: Place,
     args: &ProducersArgs,
     out: &mut Output,
 ) -> Result<(), CliError> {
-    with_engine(config, false, async |handle| {
+    with_access(place, false, async |handle| {
         let feed = &args.feed;
         if let Some(id) = &args.producer {
             let id = id.as_bytes().to_vec();
@@ -139,22 +131,19 @@ fn producer_text(shape: &ProducerShape) -> String {
 }
 
 /// `seal`.
-pub(super) fn seal(
-    config: EngineConfig,
-    args: &SealArgs,
-    out: &mut Output,
-) -> Result<(), CliError> {
-    with_engine(config, false, async |handle| {
+pub(super) fn seal(place: Place, args: &SealArgs, out: &mut Output) -> Result<(), CliError> {
+    with_access(place, false, async |handle| {
         let (feed, message) = (&args.feed, &args.message);
         check_commit_message(message)?;
         let exclusive = handle.feed(feed).await?.options.exclusive;
         let commit = match args.fencing_token {
             Some(token) => handle.seal(feed, Some(Epoch(token)), message).await?,
             None if exclusive => {
-                let session = handle
-                    .resume_session(feed, SessionOptions::default())
-                    .await?;
-                session.seal(message).await?
+                handle
+                    .session(feed, true, None)
+                    .await?
+                    .seal(message)
+                    .await?
             }
             None => handle.seal(feed, None, message).await?,
         };

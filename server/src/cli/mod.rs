@@ -11,6 +11,7 @@
 //!
 //! **Not here**: what the engine decides.
 
+mod access;
 mod admin;
 mod append;
 mod args;
@@ -28,16 +29,19 @@ mod open;
 mod output;
 mod progress;
 mod read;
+mod remote_errors;
 mod settings;
 mod shapes;
 mod signals;
 mod store;
 mod time;
+pub(crate) mod token;
 mod usage;
 
 use std::process::ExitCode;
 
-use args::{Cli, Verb};
+use access::Place;
+use args::{AdminVerb, Cli, Globals, Verb};
 pub(crate) use args::{LogFormat, ServeArgs};
 pub(crate) use exit::CliError;
 use exit::Exit;
@@ -56,6 +60,23 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// Refuses a server for verbs that work on a data directory only.
+fn check_local(globals: &Globals, verb: &Verb) -> Result<(), CliError> {
+    let verb = match verb {
+        Verb::Verify => "verify",
+        Verb::Usage => "usage",
+        Verb::Admin(AdminVerb::Reshard { .. }) => "admin reshard",
+        Verb::Admin(AdminVerb::AcceptLoss) => "admin accept-loss",
+        _ => return Ok(()),
+    };
+    match &globals.server {
+        Some(server) => Err(CliError::usage(format!(
+            "{verb} works on a data directory, not on a server: --server {server} was given"
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn run(cli: Cli) -> Result<(), CliError> {
     let mut out = Output::new(cli.globals.json)?;
     if let Verb::Inspect(args) = &cli.verb {
@@ -63,19 +84,25 @@ fn run(cli: Cli) -> Result<(), CliError> {
     }
     let config = config::resolve(&cli.globals)?;
     let standard = !cli.globals.edge && cli.globals.config.is_none();
+    let globals = cli.globals;
+    check_local(&globals, &cli.verb)?;
+    let place = Place { globals, config };
     let done = match cli.verb {
-        Verb::Feed(verb) => feeds::run(config, verb, &mut out),
-        Verb::Append(args) => append::run(config, *args, &mut out),
-        Verb::Read(args) => read::run(config, &args, &mut out),
-        Verb::Streams(args) => history::streams(config, &args, &mut out),
-        Verb::Commits(args) => history::commits(config, &args, &mut out),
-        Verb::Producers(args) => history::producers(config, &args, &mut out),
-        Verb::Seal(args) => history::seal(config, &args, &mut out),
-        Verb::Serve(args) => crate::serve::run(config, &args),
-        Verb::Usage => usage::run(config, &mut out),
-        Verb::Verify => offline::verify(&config, &mut out),
+        Verb::Feed(verb) => feeds::run(place, verb, &mut out),
+        Verb::Append(args) => append::run(place, *args, &mut out),
+        Verb::Read(args) => read::run(place, &args, &mut out),
+        Verb::Streams(args) => history::streams(place, &args, &mut out),
+        Verb::Commits(args) => history::commits(place, &args, &mut out),
+        Verb::Producers(args) => history::producers(place, &args, &mut out),
+        Verb::Seal(args) => history::seal(place, &args, &mut out),
+        Verb::Admin(verb) => admin::run(place, verb, &mut out),
+        Verb::Serve(args) => {
+            let token_file = place.globals.token_file.as_deref();
+            crate::serve::run(place.config, &args, token_file)
+        }
+        Verb::Usage => usage::run(place.config, &mut out),
+        Verb::Verify => offline::verify(&place.config, &mut out),
         Verb::Inspect(_) => Ok(()),
-        Verb::Admin(verb) => admin::run(config, verb, &mut out),
     };
     done.and(out.flush()).map_err(|error| match standard {
         // The standard profile fits itself; what it may not fit is a directory made otherwise.

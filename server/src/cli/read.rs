@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use futures_lite::future::poll_once;
 use sealog_engine::ids::{CommitNumber, StreamId};
-use sealog_engine::{EngineConfig, ReadChunk, ReadFrom, ReadRequest};
+use sealog_engine::{ReadChunk, ReadFrom, ReadRequest};
 use sealog_frame::{FrameView, RecordView};
 
+use super::access::{Access, Place, with_access};
 use super::args::{Format, ReadArgs};
 use super::encode;
 use super::exit::CliError;
-use super::open::{Handle, with_engine};
 use super::output::Output;
 use super::shapes::{RecordShape, when};
 use super::signals::Signals;
@@ -29,7 +29,7 @@ use super::signals::Signals;
 const FOLLOW_WAIT: Duration = Duration::from_millis(500);
 
 /// Runs `read`.
-pub(super) fn run(config: EngineConfig, args: &ReadArgs, out: &mut Output) -> Result<(), CliError> {
+pub(super) fn run(place: Place, args: &ReadArgs, out: &mut Output) -> Result<(), CliError> {
     let format = match (args.format, out.is_json()) {
         (None | Some(Format::Json), true) => Format::Json,
         (Some(format), true) => {
@@ -46,7 +46,7 @@ pub(super) fn run(config: EngineConfig, args: &ReadArgs, out: &mut Output) -> Re
         ));
     }
     let signals = Signals::listen()?;
-    with_engine(config, false, async |handle| {
+    with_access(place, false, async |handle| {
         let mut reader = Reader {
             signals,
             format,
@@ -92,7 +92,7 @@ struct Reader {
 impl Reader {
     async fn run(
         &mut self,
-        handle: &Handle,
+        handle: &Access,
         args: &ReadArgs,
         out: &mut Output,
     ) -> Result<(), CliError> {

@@ -3,7 +3,7 @@
 //! **Invariants**
 //! - A reader that takes nothing holds one answer of at most [`SMALL_BYTES`] (or one batch): the next is
 //!   read only when the last has left and credit is there.
-//! - Where to go on is the answer's `next`: no gap, no repeat.
+//! - NATIVE-7: where to go on is the answer's `next`: no gap, no repeat.
 //!
 //! **Not here**: where records come from (the engine).
 
@@ -140,7 +140,8 @@ impl Connection {
             if chunk.ended {
                 return Ok(chunk);
             }
-            if chunk.frames.is_empty() {
+            // An answer that only goes over a gap is one, too: each begins where the one before ended.
+            if chunk.frames.is_empty() && chunk.next == chunk.first {
                 continue;
             }
             let bytes = i64::try_from(chunk.frames.len()).unwrap_or(i64::MAX);

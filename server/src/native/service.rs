@@ -124,9 +124,7 @@ impl NativeService {
             };
             let connection = Connection::new(service.clone(), stream);
             let number = service.next.replace(service.next.get() + 1);
-            let mut connections = service.connections.borrow_mut();
-            connections.insert(number, connection.clone());
-            drop(connections);
+            service.enter(number, &connection);
             if service.is_draining() {
                 connection.set_phase(Phase::Closing);
             }
@@ -134,6 +132,11 @@ impl NativeService {
             service.connections.borrow_mut().remove(&number);
             service.changed.notify();
         });
+    }
+
+    fn enter(&self, number: u64, connection: &Rc<Connection>) {
+        let mut connections = self.connections.borrow_mut();
+        connections.insert(number, connection.clone());
     }
 
     /// The connection under TLS, if that is asked for and the handshake succeeds in time.

@@ -16,6 +16,7 @@ mod log;
 mod shard;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::cli::{CliError, ServeArgs};
+use crate::cli::{CliError, ServeArgs, token};
 use crate::native::NativeOptions;
 use crate::net::{Claim, TlsFiles};
 use log::Log;
@@ -50,16 +51,24 @@ enum Step {
 }
 
 /// Serves until a signal comes.
-pub(crate) fn run(config: EngineConfig, args: &ServeArgs) -> Result<(), CliError> {
+pub(crate) fn run(
+    config: EngineConfig,
+    args: &ServeArgs,
+    token_file: Option<&Path>,
+) -> Result<(), CliError> {
     let log = Log::begin(&args.log, args.log_format)?;
-    let served = serve(config, args, &log);
+    let served = serve(config, (args, token_file), &log);
     log.flush();
     served
 }
 
-fn serve(mut config: EngineConfig, args: &ServeArgs, log: &Log) -> Result<(), CliError> {
+fn serve(
+    mut config: EngineConfig,
+    (args, token_file): (&ServeArgs, Option<&Path>),
+    log: &Log,
+) -> Result<(), CliError> {
     let listen = args.listen;
-    check_exposure(listen, args)?;
+    check_exposure(listen, args, token_file.is_some())?;
     let claim = claim(listen)?;
     let address = claim.address;
     config.pin = true;
@@ -74,7 +83,7 @@ fn serve(mut config: EngineConfig, args: &ServeArgs, log: &Log) -> Result<(), Cl
         options: NativeOptions {
             connections_max: args.connections_max,
             credit_bytes: CREDIT_BYTES,
-            token: token(args)?,
+            token: token_file.map(token::read).transpose()?,
             tls: tls(args)?,
             shard_ports: Arc::default(),
             server: server_id(),
@@ -128,32 +137,14 @@ fn server_id() -> u64 {
 }
 
 /// Beyond this machine, a server needs a token and TLS, or the word that it doesn't.
-fn check_exposure(listen: SocketAddr, args: &ServeArgs) -> Result<(), CliError> {
-    let secured = args.token_file.is_some() && args.tls_cert.is_some();
+fn check_exposure(listen: SocketAddr, args: &ServeArgs, token: bool) -> Result<(), CliError> {
+    let secured = token && args.tls_cert.is_some();
     if listen.ip().is_loopback() || args.insecure || secured {
         return Ok(());
     }
     Err(CliError::usage(format!(
         "--listen {listen} is not loopback: give --token-file and --tls-cert with --tls-key, or say --insecure"
     )))
-}
-
-/// Longest token; it travels in the hello.
-const TOKEN_BYTES_MAX: usize = 4096;
-
-fn token(args: &ServeArgs) -> Result<Option<Vec<u8>>, CliError> {
-    let Some(path) = &args.token_file else {
-        return Ok(None);
-    };
-    let text = std::fs::read(path).map_err(|error| CliError::file("token file", path, &error))?;
-    let token = text.trim_ascii();
-    match token.len() {
-        1..=TOKEN_BYTES_MAX => Ok(Some(token.to_vec())),
-        bytes => Err(CliError::usage(format!(
-            "token file {} holds {bytes} bytes, 1 to {TOKEN_BYTES_MAX} are allowed",
-            path.display()
-        ))),
-    }
 }
 
 fn tls(args: &ServeArgs) -> Result<Option<Arc<ServerConfig>>, CliError> {

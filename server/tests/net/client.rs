@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sealog_client::{
     Client, ClientOptions, Effects, ErrorKind, FeedOptions, Matching, ReadOptions, Record,
-    RetryPolicy, SessionOptions, StreamPhase,
+    RetryPolicy, SessionOptions, Settling, StreamPhase,
 };
 
 use crate::proxy::{Plan, Proxy};
@@ -270,7 +270,57 @@ fn session_survives_a_proxy_that_cuts_and_stalls() {
             number += 4;
         }
         session.close().await.unwrap();
+        let connections = proxy.connections.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(
+            connections > 12,
+            "{connections} connections: some plans were not met"
+        );
         check(&client, 8_000).await;
+    });
+}
+
+#[test]
+fn follow_goes_over_a_discarded_range_that_reaches_the_tail() {
+    let dir = tempfile::tempdir().unwrap();
+    within(60, async {
+        let server = start(dir.path()).await;
+        let client = connect(server.address).await;
+        for count in [3, 2] {
+            let session = client.open("f").await.unwrap();
+            for number in 0..count {
+                session.append(payload(number).as_slice()).await.unwrap();
+            }
+            if count == 3 {
+                session.seal("kept").await.unwrap();
+            }
+        }
+        client
+            .settle("f", None, Settling::Discard, "")
+            .await
+            .unwrap();
+        // One batch an answer: what is behind the third is the gap alone, when there is nothing else yet.
+        let options = ReadOptions {
+            end: 7,
+            bytes_max: 1,
+            ..ReadOptions::default()
+        };
+        let mut follow = client.follow("f", options);
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            let batch = follow.next().await.unwrap().unwrap();
+            seen.extend(batch.records().map(|record| record.sequence));
+        }
+        let wait = Duration::from_millis(200);
+        let none = tokio::time::timeout(wait, follow.next()).await;
+        assert!(none.is_err(), "nothing is behind the gap yet");
+        let session = client.open("f").await.unwrap();
+        for number in 0..2 {
+            session.append(payload(number).as_slice()).await.unwrap();
+        }
+        while let Some(batch) = follow.next().await.unwrap() {
+            seen.extend(batch.records().map(|record| record.sequence));
+        }
+        assert_eq!(seen, [0, 1, 2, 5, 6]);
     });
 }
 

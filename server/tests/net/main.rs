@@ -1,10 +1,15 @@
 //! Net: `sealog serve` over the native protocol, from the outside.
+#![allow(clippy::unwrap_used, reason = "tests report by panicking")]
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 mod cases;
 mod client;
+mod command;
 #[allow(dead_code, reason = "programs have a `main` of their own")]
 mod guide;
 mod ops;
 mod protocol;
+#[path = "../../client/tests/common/proxy.rs"]
+mod proxy;
 mod secure;
 mod server;

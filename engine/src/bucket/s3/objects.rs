@@ -7,7 +7,10 @@
 //!
 //! **Not here**: big objects (`upload`).
 
+use std::ops::Range;
+
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path as StorePath;
 use object_store::{
     GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
     UpdateVersion,
@@ -136,12 +139,34 @@ impl Client {
     /// See [`crate::env::Bucket::get`].
     pub(super) async fn get(&self, key: &str) -> Result<(Vec<u8>, ETag), Failure> {
         let path = self.path(key)?;
-        let get = async || {
-            let found = self.store().get(&path).await?;
-            let tag = ETag(found.meta.e_tag.clone().unwrap_or_default());
-            Ok((Vec::from(found.bytes().await?), tag))
-        };
-        self.attempts(PATIENCE, PAGE_MAX as u64, get).await
+        self.read(&path, None).await
+    }
+
+    /// Reads until it is all here. How long the body may take, its length says, which comes before it.
+    async fn read(
+        &self,
+        path: &StorePath,
+        range: Option<Range<u64>>,
+    ) -> Result<(Vec<u8>, ETag), Failure> {
+        let mut backoff = Backoff::new(PATIENCE);
+        loop {
+            let options = GetOptions {
+                range: range.clone().map(GetRange::Bounded),
+                ..GetOptions::default()
+            };
+            let read = async {
+                let found = self.attempt(0, self.store().get_opts(path, options));
+                let found = found.await?;
+                let tag = ETag(found.meta.e_tag.clone().unwrap_or_default());
+                let len = found.range.end.saturating_sub(found.range.start);
+                let body = self.attempt(len, found.bytes()).await?;
+                Ok((Vec::from(body), tag))
+            };
+            match read.await {
+                Ok(read) => return Ok(read),
+                Err(failure) => self.again(&mut backoff, failure).await?,
+            }
+        }
     }
 
     /// See [`crate::env::Bucket::get_range`].
@@ -159,17 +184,10 @@ impl Client {
         }
         let path = self.path(key)?;
         let end = offset.saturating_add(len as u64);
-        let get = async || {
-            let options = GetOptions {
-                range: Some(GetRange::Bounded(offset..end)),
-                ..GetOptions::default()
-            };
-            let found = self.store().get_opts(&path, options).await?;
-            Ok(Vec::from(found.bytes().await?))
-        };
-        match self.attempts(PATIENCE, len as u64, get).await {
+        match self.read(&path, Some(offset..end)).await {
+            Ok((bytes, _)) => Ok(bytes),
             Err(failure) if failure.kind == Kind::Range => Ok(Vec::new()),
-            done => done,
+            Err(failure) => Err(failure),
         }
     }
 

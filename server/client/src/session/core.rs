@@ -42,6 +42,10 @@ pub(super) struct Inner {
     pub(super) progress: Instant,
     /// The user let go of the session.
     pub(super) abandoned: bool,
+    /// A seal was sent that may have been done.
+    pub(super) seal_sent: bool,
+    /// The stream is sealed.
+    pub(super) sealed: bool,
     spare: Vec<Outcome>,
 }
 
@@ -96,6 +100,8 @@ impl Core {
                 drain_wanted: 0,
                 progress: Instant::now(),
                 abandoned: false,
+                seal_sent: false,
+                sealed: false,
                 spare: Vec::new(),
             }),
             wake_driver: Notify::new(),

@@ -22,15 +22,15 @@ impl AppendSession {
     /// [`ErrorKind::Fenced`], [`ErrorKind::AbandonedStream`], [`ErrorKind::OverLimit`] (the message): not
     /// sealed. When the connection does not come back in time the effects are unknown.
     ///
+    /// A session that was closed may be sealed; so may one whose seal had an unknown outcome, again.
+    ///
     /// # Cancel safety
-    /// Dropped after it was sent, the stream may be sealed; publication goes on by itself.
+    /// Dropped after it was sent, the stream may be sealed, and publication goes on by itself. The session
+    /// stays closed; another call finds out, and seals what is not sealed.
     pub async fn seal(&self, message: &str) -> Result<CommitInfo> {
         let shared = &self.shared;
         let core = &shared.core;
-        if let Some(refusal) = core.lock().state.refusal() {
-            return Err(refusal);
-        }
-        core.close();
+        core.begin_seal()?;
         let deadline = Instant::now() + shared.client.options().seal_timeout;
         if !core.wait_drained(deadline).await {
             core.reopen();
@@ -44,7 +44,10 @@ impl AppendSession {
         }
         let sealed = shared.seal(message, deadline).await;
         match &sealed {
-            Ok(_) => core.finish(),
+            Ok(_) => {
+                core.lock().sealed = true;
+                core.finish();
+            }
             Err(error) if error.effects() == Effects::None => core.reopen(),
             Err(_) => {}
         }
@@ -62,6 +65,12 @@ enum Found {
 impl Shared {
     async fn seal(&self, message: &str, deadline: Instant) -> Result<CommitInfo> {
         let token = self.lease.map(|lease| lease.epoch);
+        let sent_before = std::mem::replace(&mut self.core.lock().seal_sent, true);
+        if let (true, Some(lease)) = (sent_before, &self.lease)
+            && let Found::Sealed(commit) = self.look_up(lease.stream).await?
+        {
+            return Ok(commit);
+        }
         loop {
             let error = match self.client.seal_as(&self.feed, token, message).await {
                 Ok(commit) => return Ok(commit),
@@ -116,9 +125,23 @@ impl Shared {
 }
 
 impl Core {
+    /// No batch is taken from here on.
+    fn begin_seal(&self) -> Result<()> {
+        let mut inner = self.lock();
+        if let Some(cause) = &inner.state.failure {
+            return Err(Error::stopped(cause, Effects::None));
+        }
+        if inner.sealed {
+            return Err(Error::session_closed());
+        }
+        inner.state.closed = true;
+        Ok(())
+    }
+
     /// The seal was refused: batches are taken again.
     fn reopen(&self) {
         let mut inner = self.lock();
+        inner.seal_sent = false;
         if !inner.abandoned {
             inner.state.closed = false;
         }

@@ -233,6 +233,7 @@ fn names_of_errors_are_the_documented_ones() {
     let told = OWN_NAMES
         .into_iter()
         .chain(engine)
+        .chain(crate::cli::remote_errors::CONNECTION)
         .filter(|(exit, _)| *exit != Exit::BrokenPipe);
     let mut known: Vec<_> = told
         .map(|(exit, name)| (exit as u8, name.to_owned()))
