@@ -26,8 +26,8 @@ use super::time;
 
 const EXIT_HELP: &str = "\
 Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 storage full,
-7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 130 and 143
-interrupted, 141 the reader of the output left.";
+7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 9 a served log
+stopped, 130 and 143 interrupted, 141 the reader of the output left.";
 
 /// Heading of the global options: they stand below the verb's own.
 const EVERY_VERB: &str = "Options of every verb";
@@ -189,12 +189,40 @@ pub(crate) struct ServeArgs {
     /// Serve beyond this machine without token and TLS
     #[arg(long)]
     pub(crate) insecure: bool,
+    /// Address of health, readiness and metrics over HTTP; port 0: the system chooses; none: no such
+    #[arg(
+        long,
+        env = "SEALOG_ADMIN_LISTEN",
+        value_name = "HOST:PORT|none",
+        default_value = "127.0.0.1:4438",
+        value_parser = admin_listen
+    )]
+    pub(crate) admin_listen: AdminListen,
     /// What is logged: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL,...
     #[arg(long, env = "SEALOG_LOG", value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
     /// How: lines of text, or of JSON
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
+}
+
+/// Where health, readiness and metrics are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AdminListen {
+    /// Nowhere.
+    Off,
+    /// Here.
+    At(SocketAddr),
+}
+
+fn admin_listen(text: &str) -> Result<AdminListen, String> {
+    match text {
+        "none" => Ok(AdminListen::Off),
+        _ => text
+            .parse()
+            .map(AdminListen::At)
+            .map_err(|_| "neither HOST:PORT nor \"none\"".to_owned()),
+    }
 }
 
 /// How the log of `serve` looks.

@@ -41,8 +41,8 @@ mod usage;
 use std::process::ExitCode;
 
 use access::Place;
+pub(crate) use args::{AdminListen, LogFormat, ServeArgs};
 use args::{AdminVerb, Cli, Globals, Verb};
-pub(crate) use args::{LogFormat, ServeArgs};
 pub(crate) use exit::CliError;
 use exit::Exit;
 use output::Output;

@@ -121,6 +121,7 @@ impl Connection {
         if self.phase() == Phase::New {
             self.service.note_refused(self.stream.peer, refusal.text);
         }
+        self.service.meters.refuse(refusal.code);
         let answer = Answer::Refused { refusal };
         self.outbox.put(&answer, (CONNECTION, 0), 0);
         self.set_phase(Phase::Closing);

@@ -16,6 +16,7 @@ mod appends;
 mod connection;
 mod convert;
 mod follow;
+mod meters;
 mod outbox;
 mod pulse;
 mod reader;
@@ -25,4 +26,5 @@ mod requests;
 mod service;
 mod writer;
 
+pub(crate) use meters::Meters;
 pub(crate) use service::{NativeOptions, NativeService};

@@ -19,6 +19,7 @@ use sealog_frame::FrameLimits;
 use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
 
 use super::connection::{Connection, Phase};
+use super::meters::Meters;
 use super::refused::Refused;
 use crate::net::{Listener, Stream};
 
@@ -65,7 +66,9 @@ pub(crate) struct NativeService {
     pub(super) limits: FrameLimits,
     /// Where bytes from sockets land; whoever reads has it for the length of one read.
     pub(super) scratch: RefCell<Vec<u8>>,
-    pub(super) refused: Refused,
+    /// What is counted.
+    pub(crate) meters: Arc<Meters>,
+    refused: Refused,
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     next: Cell<u64>,
     draining: Cell<bool>,
@@ -76,11 +79,13 @@ pub(crate) struct NativeService {
 impl NativeService {
     pub(crate) fn new(side: ShardSide, options: NativeOptions) -> Rc<Self> {
         let limits = side.handle().frame_limits();
+        let shard = side.shard();
         Rc::new(Self {
             side,
             options,
             limits,
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            meters: Arc::new(Meters::new(shard)),
             refused: Refused::default(),
             connections: RefCell::new(BTreeMap::new()),
             next: Cell::new(0),
@@ -129,7 +134,7 @@ impl NativeService {
                 connection.set_phase(Phase::Closing);
             }
             connection.run().await;
-            service.connections.borrow_mut().remove(&number);
+            service.leave(number);
             service.changed.notify();
         });
     }
@@ -137,6 +142,14 @@ impl NativeService {
     fn enter(&self, number: u64, connection: &Rc<Connection>) {
         let mut connections = self.connections.borrow_mut();
         connections.insert(number, connection.clone());
+        self.meters.accepted.add(1);
+        self.meters.open.set(connections.len() as u64);
+    }
+
+    fn leave(&self, number: u64) {
+        let mut connections = self.connections.borrow_mut();
+        connections.remove(&number);
+        self.meters.open.set(connections.len() as u64);
     }
 
     /// The connection under TLS, if that is asked for and the handshake succeeds in time.
@@ -160,6 +173,7 @@ impl NativeService {
 
     /// A connection of `peer` was refused.
     pub(super) fn note_refused(&self, peer: Option<SocketAddr>, reason: &str) {
+        self.meters.refused.add(1);
         self.refused.note(self.side.monotonic_ns(), peer, reason);
     }
 

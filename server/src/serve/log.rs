@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
 
@@ -43,9 +43,9 @@ pub(super) struct Log {
 impl Log {
     /// Starts the log of this process: events that `filter` lets through, as `format` says.
     pub(super) fn begin(filter: &str, format: LogFormat) -> Result<Self, CliError> {
-        let targets: Targets = filter.parse().map_err(|error| {
+        let targets = targets(filter).ok_or_else(|| {
             CliError::usage(format!(
-                "--log {filter}: {error}; a level is needed: off, error, warn, info, debug or trace"
+                "--log {filter}: a level is needed (off, error, warn, info, debug, trace), or TARGET=LEVEL,..."
             ))
         })?;
         let (items, queue) = flume::bounded(LINES_MAX);
@@ -68,6 +68,11 @@ impl Log {
         Ok(log)
     }
 
+    /// Lines that were dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
     /// Waits until what was said is written, a moment at most.
     pub(super) fn flush(&self) {
         let (done, written) = flume::bounded(1);
@@ -78,6 +83,16 @@ impl Log {
         {
             let _ = written.recv_timeout(FLUSH_WAIT);
         }
+    }
+}
+
+/// What `filter` lets through; `None` if it makes no sense.
+fn targets(filter: &str) -> Option<Targets> {
+    // A word alone would be taken for a target, of which everything is shown.
+    let is_said = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
+    match filter.split(',').all(is_said) {
+        true => filter.parse().ok(),
+        false => None,
     }
 }
 
@@ -132,6 +147,16 @@ fn write_all(queue: &flume::Receiver<Item>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_are_levels_or_pairs() {
+        for filter in ["info", "off", "warn,sealog=debug", "sealog::serve=trace"] {
+            assert!(targets(filter).is_some(), "{filter}");
+        }
+        for filter in ["loud", "", "info,loud", "sealog=loud"] {
+            assert!(targets(filter).is_none(), "{filter}");
+        }
+    }
 
     #[test]
     fn line_a_full_queue_drops_and_counts() {

@@ -12,8 +12,11 @@
 //!
 //! **Not here**: what connections do (`native`).
 
+mod admin;
 mod log;
+mod metrics;
 mod shard;
+mod state;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,11 +30,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::cli::{CliError, ServeArgs, token};
+use crate::cli::{AdminListen, CliError, ServeArgs, token};
 use crate::native::NativeOptions;
 use crate::net::{Claim, TlsFiles};
+use admin::Admin;
 use log::Log;
 use shard::{Control, Front, Up};
+use state::{Stage, State};
 
 /// How long draining may take.
 const GRACE: Duration = Duration::from_secs(9);
@@ -70,6 +75,8 @@ fn serve(
     let listen = args.listen;
     check_exposure(listen, args, token_file.is_some())?;
     let claim = claim(listen)?;
+    let state = Arc::new(State::default());
+    begin_admin(args, &state, log)?;
     let address = claim.address;
     config.pin = true;
     // Clients on the same machine need the cores more than a shard that only waits.
@@ -88,6 +95,7 @@ fn serve(
             shard_ports: Arc::default(),
             server: server_id(),
         },
+        state: state.clone(),
         up,
         control: control.clone(),
         stopped: notice.clone(),
@@ -109,6 +117,8 @@ fn serve(
         return Err(error);
     }
     engine.set_address(&address.to_string())?;
+    let _ = state.engine.set(engine.handle().clone());
+    state.go_on(Stage::Ready);
     say_recovered(&engine)?;
     for (shard, port) in front_ports
         .lock()
@@ -119,7 +129,7 @@ fn serve(
     }
     // The address ends the line: programs that start a server read it.
     info!("listening on {address}");
-    let ended = wait(&notices, &control, log);
+    let ended = wait(&notices, &control, (&state, log));
     let closed = block_on(engine.close());
     match &closed {
         Ok(()) => info!("closed"),
@@ -167,6 +177,21 @@ fn claim(listen: SocketAddr) -> Result<Claim, CliError> {
     Claim::take(listen, true).map_err(taken)
 }
 
+/// The admin address answers from here on, unless there is to be none.
+fn begin_admin(args: &ServeArgs, state: &Arc<State>, log: &Log) -> Result<(), CliError> {
+    let AdminListen::At(address) = args.admin_listen else {
+        return Ok(());
+    };
+    let admin = Admin::claim(address)?;
+    let address = admin.address;
+    admin.begin(state.clone(), log.clone())?;
+    info!("health, readiness and metrics at http://{address}");
+    if !address.ip().is_loopback() {
+        warn!("the admin address is reachable from other machines, without token or TLS");
+    }
+    Ok(())
+}
+
 fn watch_signals(notice: flume::Sender<Notice>) -> Result<(), CliError> {
     let listening = |error| CliError::io("listening for signals", &error);
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(listening)?;
@@ -210,7 +235,7 @@ fn say_recovered(engine: &Engine) -> Result<(), CliError> {
 fn wait(
     notices: &flume::Receiver<Notice>,
     control: &Mutex<Vec<flume::Sender<Control>>>,
-    log: &Log,
+    (state, log): (&State, &Log),
 ) -> Result<(), CliError> {
     let outcome = match notices.recv() {
         Ok(Notice::Signal(signal)) => {
@@ -220,9 +245,11 @@ fn wait(
         Err(_) => Ok(()),
         Ok(Notice::Stopped(reason)) => {
             error!("a log stopped: {reason}");
-            Err(CliError::poisoned(reason))
+            state.go_on(Stage::Stopped(reason.clone()));
+            Err(CliError::log_stopped(reason))
         }
     };
+    state.go_on(Stage::Draining);
     info!(
         grace_s = GRACE.as_secs(),
         "draining: what was taken in is answered"

@@ -1,44 +1,126 @@
 //! Ops: what `sealog serve` says of itself, and how it ends.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Instant;
 
-use sealog_protocol::Request;
+use sealog_protocol::{Answer, ReadFrom, ReadScope, Request, Rest};
+use tempfile::TempDir;
 
-use crate::server::Connection;
+use crate::server::{Connection, DEADLINE, frame};
+
+/// A server of which everything it says is kept.
+struct Observed {
+    child: Child,
+    address: SocketAddr,
+    admin: SocketAddr,
+    stderr: BufReader<ChildStderr>,
+    lines: Vec<String>,
+    _dir: TempDir,
+}
+
+impl Observed {
+    fn start(args: &[&str]) -> Self {
+        Self::start_with(args, |command| command)
+    }
+
+    fn start_with(args: &[&str], adjust: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sealog"));
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
+            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir.path().join("data"))
+            .args(args)
+            .stderr(Stdio::piped());
+        let mut child = adjust(&mut command).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut lines = Vec::new();
+        let mut until = |words: &str| loop {
+            let mut line = String::new();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "{lines:?}");
+            lines.push(line.trim_end().to_owned());
+            if let Some((_, rest)) = line.split_once(words) {
+                let end = rest.find(['"', '\n']).unwrap_or(rest.len());
+                return rest[..end].parse().unwrap();
+            }
+        };
+        let admin = until("metrics at http://");
+        let address = until("listening on ");
+        Self {
+            child,
+            address,
+            admin,
+            stderr,
+            lines,
+            _dir: dir,
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        // SAFETY: a plain call; the process is a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    /// Waits for its end: status, and all it said.
+    fn end(mut self) -> (Option<i32>, Vec<String>) {
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).unwrap();
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.extend(rest.lines().map(str::to_owned));
+        (self.child.wait().unwrap().code(), lines)
+    }
+
+    /// What the admin address answers: status, and body.
+    fn get(&self, path: &str) -> (u16, String) {
+        self.ask("GET", path)
+    }
+
+    fn ask(&self, method: &str, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.admin).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        (status.expect(head), body.to_owned())
+    }
+
+    /// A metric's value; `label` is what stands in braces.
+    fn metric(&self, name: &str, label: &str) -> u64 {
+        let (status, text) = self.get("/metrics");
+        assert_eq!(status, 200, "{text}");
+        let series = match label {
+            "" => format!("{name} "),
+            _ => format!("{name}{{{label}}} "),
+        };
+        let value = text.lines().find_map(|line| line.strip_prefix(&series));
+        value.and_then(|value| value.parse().ok()).expect(&text)
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 /// What a server that is started with `args`, given a client without hello and ended by SIGTERM says.
 fn said(args: &[&str]) -> Vec<String> {
-    let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_sealog"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
-        .arg("--data-dir")
-        .arg(dir.path().join("data"))
-        .args(args)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut lines = Vec::new();
-    let address = loop {
-        let mut line = String::new();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "{lines:?}");
-        lines.push(line.trim_end().to_owned());
-        if let Some((_, rest)) = line.split_once("listening on ") {
-            break rest.trim_end_matches(['"', '}', '\n']).to_owned();
-        }
-    };
-    let mut client = Connection::raw(address.parse().unwrap());
+    let server = Observed::start(args);
+    let mut client = Connection::raw(server.address);
     client.send(&Request::Ping {});
     let refused = client.receive();
     assert!(refused.is_some());
-    let pid = i32::try_from(child.id()).unwrap();
-    // SAFETY: a plain call; the process is a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
-    let mut rest = String::new();
-    stderr.read_to_string(&mut rest).unwrap();
-    lines.extend(rest.lines().map(str::to_owned));
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{lines:?}");
+    server.signal(libc::SIGTERM);
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(0), "{lines:?}");
     lines
 }
 
@@ -91,6 +173,7 @@ fn log_level_hides_what_is_below_it_and_a_wrong_one_is_usage() {
     let run = |level: &str| {
         Command::new(env!("CARGO_BIN_EXE_sealog"))
             .args(["serve", "--listen", "192.0.2.1:0", "--insecure"])
+            .env("SEALOG_ADMIN_LISTEN", "127.0.0.1:0")
             .args(["--log", level, "--data-dir"])
             .arg(dir.path().join("data"))
             .output()
@@ -114,4 +197,162 @@ fn log_never_holds_a_token() {
     let lines = said(&["--token-file", file.to_str().unwrap(), "--log", "trace"]);
     assert!(lines.iter().all(|line| !line.contains("open-sesame")));
     assert_in_order(&lines, &["token=true"]);
+}
+
+fn append(client: &mut Connection, binding: u32, payloads: &[&[u8]]) {
+    let frame = frame(payloads);
+    let answer = client.call(&Request::Append {
+        binding,
+        frame: Rest(&frame),
+    });
+    assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
+}
+
+#[test]
+fn admin_is_ready_until_the_drain_and_a_second_signal_ends_at_once() {
+    let server = Observed::start(&[]);
+    assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
+    assert_eq!(server.metric("sealog_server_ready", ""), 1);
+    // A reader that waits for records keeps the drain from ending.
+    let mut client = Connection::open(server.address);
+    client.feed("orders");
+    client.send(&Request::Read {
+        scope: ReadScope {
+            feed: "orders",
+            stream: None,
+            from: ReadFrom::Sequence(0),
+            end: u64::MAX,
+            bytes_max: 1 << 20,
+            fingerprints: false,
+        },
+        wait_ms: 60_000,
+    });
+    // It is under way once something behind it was answered.
+    client.send(&Request::Ping {});
+    assert!(client.receive().is_some());
+    let begun = Instant::now();
+    server.signal(libc::SIGTERM);
+    let (mut status, mut reason) = (200, String::new());
+    while status == 200 {
+        assert!(begun.elapsed() < DEADLINE, "ready although it drains");
+        (status, reason) = server.get("/readyz");
+    }
+    assert_eq!(status, 503);
+    assert!(reason.starts_with("draining"), "{reason}");
+    assert_eq!(server.get("/healthz").0, 200);
+    assert_eq!(server.metric("sealog_server_ready", ""), 0);
+    server.signal(libc::SIGTERM);
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(128 + libc::SIGTERM), "{lines:?}");
+    assert_in_order(&lines, &["draining", "ending at once"]);
+}
+
+#[test]
+fn admin_answers_what_it_has_and_nothing_else() {
+    let server = Observed::start(&[]);
+    assert_eq!(server.get("/").0, 404);
+    assert_eq!(server.ask("POST", "/metrics").0, 405);
+    let (status, body) = server.ask("HEAD", "/healthz");
+    assert_eq!((status, body.as_str()), (200, ""));
+    let taken = server.admin.to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let second = Command::new(env!("CARGO_BIN_EXE_sealog"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
+        .args(["--admin-listen", &taken, "--data-dir"])
+        .arg(dir.path().join("data"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(7), "{text}");
+    assert!(text.contains(&format!("admin address {taken}: ")), "{text}");
+}
+
+#[test]
+fn metrics_parse_and_count_what_was_done() {
+    let server = Observed::start(&[]);
+    let mut client = Connection::open(server.address);
+    let binding = client.feed("orders");
+    append(&mut client, binding, &[b"a", b"b"]);
+    append(&mut client, binding, &[b"c"]);
+    let unbound = frame(&[b"d"]);
+    let refused = client.call(&Request::Append {
+        binding: 99,
+        frame: Rest(&unbound),
+    });
+    assert!(matches!(refused, Answer::Refused { .. }), "{refused:?}");
+    for (name, label, value) in [
+        ("sealog_connections_open", "shard=\"0\"", 1),
+        ("sealog_appends_acknowledged_total", "shard=\"0\"", 2),
+        ("sealog_records_stored_total", "shard=\"0\"", 3),
+        ("sealog_requests_refused_total", "code=\"NotBound\"", 1),
+        // Hello, create, bind, three appends.
+        ("sealog_requests_received_total", "shard=\"0\"", 6),
+        ("sealog_commits_unpublished", "log=\"0\"", 0),
+        ("sealog_bucket_troubled_seconds", "", 0),
+    ] {
+        assert_eq!(server.metric(name, label), value, "{name}");
+    }
+    assert!(server.metric("sealog_groups_committed_total", "log=\"0\"") >= 2);
+    assert!(server.metric("sealog_log_unpacked_bytes", "log=\"0\"") > 0);
+    assert!(server.metric("sealog_process_resident_bytes", "") > 1 << 20);
+    let (_, text) = server.get("/metrics");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let mut described = Vec::new();
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect(line);
+            assert!(["counter", "gauge"].contains(&kind), "{line}");
+            described.push((name, kind));
+        } else if !line.starts_with("# HELP ") {
+            let (series, value) = line.rsplit_once(' ').expect(line);
+            value.parse::<u64>().expect(line);
+            let (name, kind) = described.last().expect(line);
+            let total = if *kind == "counter" { "_total" } else { "" };
+            let (plain, labels) = series.split_once('{').unwrap_or((series, "}"));
+            assert_eq!(plain, format!("{name}{total}"), "{line}");
+            assert!(labels.ends_with('}'), "{line}");
+        }
+    }
+    assert!(described.len() > 20, "{text}");
+}
+
+#[test]
+fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
+    let server = Observed::start_with(&[], |command| {
+        // SAFETY: one async-signal-safe call between fork and exec. The system's word that a file
+        // may not grow any more is an error of the write then, not the end of the process.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                Ok(())
+            })
+        }
+    });
+    let mut client = Connection::open(server.address);
+    let binding = client.feed("orders");
+    append(&mut client, binding, &[b"a"]);
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let pid = i32::try_from(server.child.id()).unwrap();
+    // SAFETY: `none` is a valid rlimit for the call, the old limits are not asked for.
+    let limited = unsafe {
+        libc::prlimit(
+            pid,
+            libc::RLIMIT_FSIZE,
+            &raw const none,
+            std::ptr::null_mut(),
+        )
+    };
+    assert_eq!(limited, 0);
+    let frame = frame(&[b"b"]);
+    client.send(&Request::Append {
+        binding,
+        frame: Rest(&frame),
+    });
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(9), "{lines:?}");
+    assert_in_order(&lines, &["a log stopped", "draining", "sealog: "]);
 }
