@@ -89,7 +89,9 @@ impl Log {
 /// What `filter` lets through; `None` if it makes no sense.
 fn targets(filter: &str) -> Option<Targets> {
     // A word alone would be taken for a target, of which everything is shown.
-    let is_said = |part: &str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
+    let is_said = |part: &str| {
+        part.contains('=') || (!part.is_empty() && part.parse::<LevelFilter>().is_ok())
+    };
     match filter.split(',').all(is_said) {
         true => filter.parse().ok(),
         false => None,

@@ -1,7 +1,7 @@
-//! Serve: the engine on the network: start, wait, drain, end. Reference: `docs/cli.md`.
+//! Serve: the engine on the network: start, wait, drain, end. Reference: `docs/serve.md`.
 //!
 //! ```text
-//!  ports claimed -> engine opened -> shards listen -> address in the lock file -> ... signal
+//!  ports claimed, admin answers -> engine opened -> shards listen -> address in the lock file -> ... signal
 //!  -> no more accepted, what was taken in is answered -> engine closed
 //! ```
 //!
@@ -18,8 +18,8 @@ mod metrics;
 mod shard;
 mod state;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::cli::{AdminListen, CliError, ServeArgs, token};
+use crate::cli::{AdminListen, CliError, ServeSettings, token};
 use crate::native::NativeOptions;
 use crate::net::{Claim, TlsFiles};
 use admin::Admin;
@@ -56,27 +56,19 @@ enum Step {
 }
 
 /// Serves until a signal comes.
-pub(crate) fn run(
-    config: EngineConfig,
-    args: &ServeArgs,
-    token_file: Option<&Path>,
-) -> Result<(), CliError> {
-    let log = Log::begin(&args.log, args.log_format)?;
-    let served = serve(config, (args, token_file), &log);
+pub(crate) fn run(config: EngineConfig, settings: &ServeSettings) -> Result<(), CliError> {
+    let log = Log::begin(&settings.log, settings.log_format)?;
+    let served = serve(config, settings, &log);
     log.flush();
     served
 }
 
-fn serve(
-    mut config: EngineConfig,
-    (args, token_file): (&ServeArgs, Option<&Path>),
-    log: &Log,
-) -> Result<(), CliError> {
-    let listen = args.listen;
-    check_exposure(listen, args, token_file.is_some())?;
+fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Result<(), CliError> {
+    let listen = settings.listen;
+    check_exposure(settings)?;
     let claim = claim(listen)?;
     let state = Arc::new(State::default());
-    begin_admin(args, &state, log)?;
+    begin_admin(settings, &state, log)?;
     let address = claim.address;
     config.pin = true;
     // Clients on the same machine need the cores more than a shard that only waits.
@@ -86,15 +78,8 @@ fn serve(
     let control: Arc<Mutex<Vec<flume::Sender<Control>>>> = Arc::default();
     let front = Front {
         address,
-        shard_port: args.shard_port,
-        options: NativeOptions {
-            connections_max: args.connections_max,
-            credit_bytes: CREDIT_BYTES,
-            token: token_file.map(token::read).transpose()?,
-            tls: tls(args)?,
-            shard_ports: Arc::default(),
-            server: server_id(),
-        },
+        shard_port: settings.shard_port,
+        options: options(settings)?,
         state: state.clone(),
         up,
         control: control.clone(),
@@ -119,14 +104,7 @@ fn serve(
     engine.set_address(&address.to_string())?;
     let _ = state.engine.set(engine.handle().clone());
     state.go_on(Stage::Ready);
-    say_recovered(&engine)?;
-    for (shard, port) in front_ports
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .iter()
-    {
-        info!("shard {shard} is at port {port}");
-    }
+    tell_up(&engine, &front_ports);
     // The address ends the line: programs that start a server read it.
     info!("listening on {address}");
     let ended = wait(&notices, &control, (&state, log));
@@ -146,10 +124,23 @@ fn server_id() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+fn options(settings: &ServeSettings) -> Result<NativeOptions, CliError> {
+    let token_file = settings.token_file.as_deref();
+    Ok(NativeOptions {
+        connections_max: settings.connections_max,
+        credit_bytes: CREDIT_BYTES,
+        token: token_file.map(token::read).transpose()?,
+        tls: tls(settings)?,
+        shard_ports: Arc::default(),
+        server: server_id(),
+    })
+}
+
 /// Beyond this machine, a server needs a token and TLS, or the word that it doesn't.
-fn check_exposure(listen: SocketAddr, args: &ServeArgs, token: bool) -> Result<(), CliError> {
-    let secured = token && args.tls_cert.is_some();
-    if listen.ip().is_loopback() || args.insecure || secured {
+fn check_exposure(settings: &ServeSettings) -> Result<(), CliError> {
+    let listen = settings.listen;
+    let secured = settings.token_file.is_some() && settings.tls_cert.is_some();
+    if listen.ip().is_loopback() || settings.insecure || secured {
         return Ok(());
     }
     Err(CliError::usage(format!(
@@ -157,8 +148,8 @@ fn check_exposure(listen: SocketAddr, args: &ServeArgs, token: bool) -> Result<(
     )))
 }
 
-fn tls(args: &ServeArgs) -> Result<Option<Arc<ServerConfig>>, CliError> {
-    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+fn tls(settings: &ServeSettings) -> Result<Option<Arc<ServerConfig>>, CliError> {
+    let (Some(certificate), Some(key)) = (&settings.tls_cert, &settings.tls_key) else {
         return Ok(None);
     };
     let files = TlsFiles {
@@ -178,8 +169,8 @@ fn claim(listen: SocketAddr) -> Result<Claim, CliError> {
 }
 
 /// The admin address answers from here on, unless there is to be none.
-fn begin_admin(args: &ServeArgs, state: &Arc<State>, log: &Log) -> Result<(), CliError> {
-    let AdminListen::At(address) = args.admin_listen else {
+fn begin_admin(settings: &ServeSettings, state: &Arc<State>, log: &Log) -> Result<(), CliError> {
+    let AdminListen::At(address) = settings.admin_listen else {
         return Ok(());
     };
     let admin = Admin::claim(address)?;
@@ -215,11 +206,11 @@ fn wait_until_up(ups: &flume::Receiver<Up>) -> Result<(), CliError> {
     Ok(())
 }
 
-fn say_recovered(engine: &Engine) -> Result<(), CliError> {
-    for (log, report) in block_on(engine.handle().recovery_reports())?
-        .iter()
-        .enumerate()
-    {
+/// What recovery found, and where the shards are.
+fn tell_up(engine: &Engine, ports: &Mutex<BTreeMap<usize, u16>>) {
+    // A log that has stopped since is told of by itself.
+    let reports = block_on(engine.handle().recovery_reports()).unwrap_or_default();
+    for (log, report) in reports.iter().enumerate() {
         info!(
             log,
             clean = report.clean,
@@ -228,7 +219,10 @@ fn say_recovered(engine: &Engine) -> Result<(), CliError> {
             "recovered"
         );
     }
-    Ok(())
+    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+    for (shard, port) in ports.iter() {
+        info!("shard {shard} is at port {port}");
+    }
 }
 
 /// Waits for a signal, or for a log to stop, and drains.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use sealog_protocol::{Answer, ReadFrom, ReadScope, Request, Rest};
 use tempfile::TempDir;
 
-use crate::server::{Connection, DEADLINE, frame};
+use crate::server::{Connection, DEADLINE, frame, hello};
 
 /// A server of which everything it says is kept.
 struct Observed {
@@ -355,4 +355,137 @@ fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
     let (status, lines) = server.end();
     assert_eq!(status, Some(9), "{lines:?}");
     assert_in_order(&lines, &["a log stopped", "draining", "sealog: "]);
+}
+
+/// `config show` with these arguments and variables: lines, or the failure.
+fn shown(args: &[&str], variables: &[(&str, &str)]) -> Result<Vec<String>, String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_sealog"))
+        .args(["config", "show"])
+        .args(args)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(text.lines().map(str::to_owned).collect()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+#[track_caller]
+fn assert_shown(lines: &[String], expected: &[&str]) {
+    for line in expected {
+        assert!(
+            lines.iter().any(|l| l == line),
+            "{line} in\n{}",
+            lines.join("\n")
+        );
+    }
+}
+
+#[test]
+fn config_show_tells_where_each_value_came_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("sealog.toml");
+    let text = "feeds_max = 7\n[wal]\nfull_wait_ms = 5\n\n[serve]\nlisten = \"127.0.0.1:1\"\n\
+                shard_port = 2\nlog = \"warn\"\nlog_format = \"json\"\n";
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    let args = ["--config", path, "--data-dir", data, "--log", "debug"];
+    let variables = [("SEALOG_SHARD_PORT", "3"), ("SEALOG_LOG", "error")];
+    let lines = shown(&args, &variables).unwrap();
+    assert_shown(
+        &lines,
+        &[
+            "profile = \"standard\"  # default",
+            &format!("data_dir = \"{data}\"  # flag --data-dir"),
+            &format!("feeds_max = 7  # file {path}:1"),
+            &format!("wal.full_wait_ms = 5  # file {path}:3"),
+            "wal.segment_bytes = 67108864  # default",
+            "# bucket is not set",
+            &format!("serve.listen = \"127.0.0.1:1\"  # file {path}:6"),
+            // A variable before the file, an option before a variable.
+            "serve.shard_port = 3  # env SEALOG_SHARD_PORT",
+            "serve.log = \"debug\"  # flag --log",
+            &format!("serve.log_format = \"json\"  # file {path}:9"),
+            "serve.admin_listen = \"127.0.0.1:4438\"  # default",
+        ],
+    );
+    assert!(!std::path::Path::new(data).exists(), "it only shows");
+    let objects = shown(&[&args[..], &["--json"]].concat(), &variables).unwrap();
+    assert_eq!(objects.len(), lines.len());
+    let object: serde_json::Value = serde_json::from_str(&objects[1]).unwrap();
+    let expected =
+        serde_json::json!({"key": "data_dir", "value": data, "origin": "flag --data-dir"});
+    assert_eq!(object, expected);
+}
+
+#[test]
+fn config_show_tells_profile_and_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    let edge = shown(&["--edge", "--data-dir", data], &[]).unwrap();
+    assert_shown(
+        &edge,
+        &[
+            "profile = \"edge\"  # flag --edge",
+            "batch.bytes_max = 1048576  # profile edge",
+        ],
+    );
+    let made = Command::new(env!("CARGO_BIN_EXE_sealog"))
+        .args(["feed", "create", "f", "--edge", "--data-dir", data])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let later = shown(&[], &[("SEALOG_DATA_DIR", data)]).unwrap();
+    assert_shown(
+        &later,
+        &[
+            &format!("profile = \"edge\"  # directory {data}/settings.toml"),
+            &format!("data_dir = \"{data}\"  # env SEALOG_DATA_DIR"),
+        ],
+    );
+}
+
+#[test]
+fn config_show_names_the_token_file_and_never_the_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    std::fs::write(&token, "open-sesame").unwrap();
+    let token = token.to_str().unwrap();
+    let lines = shown(&["--token-file", token], &[]).unwrap();
+    assert_shown(
+        &lines,
+        &[&format!(
+            "serve.token_file = \"{token}\"  # flag --token-file"
+        )],
+    );
+    assert!(lines.iter().all(|line| !line.contains("open-sesame")));
+    let half = shown(&["--tls-cert", "c.pem"], &[]).unwrap_err();
+    assert!(half.contains("--tls-cert with --tls-key"), "{half}");
+}
+
+#[test]
+fn serve_takes_its_settings_from_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("sealog.toml");
+    std::fs::write(
+        &file,
+        "[serve]\nlog_format = \"json\"\nconnections_max = 1\n",
+    )
+    .unwrap();
+    let server = Observed::start(&["--config", file.to_str().unwrap()]);
+    let first = Connection::open(server.address);
+    let mut second = Connection::raw(server.address);
+    second.send(&hello());
+    let (_, answer) = second.receive().unwrap();
+    assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
+    drop(first);
+    server.signal(libc::SIGTERM);
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(0), "{lines:?}");
+    assert!(lines.iter().all(|line| line.starts_with('{')), "{lines:?}");
 }
