@@ -88,7 +88,7 @@ impl Meters {
             Ok(appended) => {
                 self.appends.add(1);
                 if !appended.duplicate {
-                    self.records.add(appended.record_count as u64);
+                    self.records.add(appended.record_count);
                     self.append_bytes.add(bytes as u64);
                 }
             }

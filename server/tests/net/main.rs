@@ -1,6 +1,5 @@
 //! Net: `sealog serve` over the native protocol, from the outside.
 #![allow(clippy::unwrap_used, reason = "tests report by panicking")]
-#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 mod cases;
 mod client;
