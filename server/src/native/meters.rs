@@ -54,6 +54,8 @@ pub(crate) struct Meters {
     pub(crate) records: Meter,
     /// Bytes of batches that were stored, as sent.
     pub(crate) append_bytes: Meter,
+    /// Bytes of batches put on their way to readers.
+    pub(crate) sent_bytes: Meter,
     /// In the order of [`ErrorCode::ALL`].
     refusals: Vec<Meter>,
 }
@@ -70,6 +72,7 @@ impl Meters {
             appends: Meter::default(),
             records: Meter::default(),
             append_bytes: Meter::default(),
+            sent_bytes: Meter::default(),
             refusals: ErrorCode::ALL.iter().map(|_| Meter::default()).collect(),
         }
     }

@@ -92,6 +92,12 @@ pub(super) const METRICS: &[Metric] = &[
         "Records of acknowledged batches, without duplicates",
     ),
     (
+        "records_sent_bytes",
+        Kind::Counter,
+        "shard",
+        "Bytes of batches put on their way to readers",
+    ),
+    (
         "groups_committed",
         Kind::Counter,
         "log",
@@ -268,6 +274,7 @@ fn count_native(values: &mut Values, state: &State) {
             ("appends_acknowledged", &meters.appends),
             ("appends_stored_bytes", &meters.append_bytes),
             ("records_stored", &meters.records),
+            ("records_sent_bytes", &meters.sent_bytes),
         ] {
             values.put(name, meters.shard, meter.get());
         }

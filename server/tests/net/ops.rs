@@ -199,6 +199,18 @@ fn log_never_holds_a_token() {
     assert_in_order(&lines, &["token=true"]);
 }
 
+fn read(wait_ms: u32) -> Request<'static> {
+    let scope = ReadScope {
+        feed: "orders",
+        stream: None,
+        from: ReadFrom::Sequence(0),
+        end: u64::MAX,
+        bytes_max: 1 << 20,
+        fingerprints: false,
+    };
+    Request::Read { scope, wait_ms }
+}
+
 fn append(client: &mut Connection, binding: u32, payloads: &[&[u8]]) {
     let frame = frame(payloads);
     let answer = client.call(&Request::Append {
@@ -217,17 +229,7 @@ fn admin_is_ready_until_the_drain_and_a_second_signal_ends_at_once() {
     // A reader that waits for records keeps the drain from ending.
     let mut client = Connection::open(server.address);
     client.feed("orders");
-    client.send(&Request::Read {
-        scope: ReadScope {
-            feed: "orders",
-            stream: None,
-            from: ReadFrom::Sequence(0),
-            end: u64::MAX,
-            bytes_max: 1 << 20,
-            fingerprints: false,
-        },
-        wait_ms: 60_000,
-    });
+    client.send(&read(60_000));
     // It is under way once something behind it was answered.
     client.send(&Request::Ping {});
     assert!(client.receive().is_some());
@@ -281,13 +283,20 @@ fn metrics_parse_and_count_what_was_done() {
         frame: Rest(&unbound),
     });
     assert!(matches!(refused, Answer::Refused { .. }), "{refused:?}");
+    let answer = client.call(&read(0));
+    let Answer::Records { records } = answer else {
+        panic!("{answer:?}");
+    };
+    let sent = records.frames.0.len() as u64;
+    assert!(sent > 0);
     for (name, label, value) in [
         ("sealog_connections_open", "shard=\"0\"", 1),
         ("sealog_appends_acknowledged_total", "shard=\"0\"", 2),
         ("sealog_records_stored_total", "shard=\"0\"", 3),
         ("sealog_requests_refused_total", "code=\"NotBound\"", 1),
-        // Hello, create, bind, three appends.
-        ("sealog_requests_received_total", "shard=\"0\"", 6),
+        // Hello, create, bind, three appends, a read.
+        ("sealog_requests_received_total", "shard=\"0\"", 7),
+        ("sealog_records_sent_bytes_total", "shard=\"0\"", sent),
         ("sealog_commits_unpublished", "log=\"0\"", 0),
         ("sealog_bucket_troubled_seconds", "", 0),
     ] {
