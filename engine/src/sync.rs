@@ -193,6 +193,12 @@ impl Budget {
         self.limit
     }
 
+    /// How much of it is taken.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.limit - self.lock().available.min(self.limit)
+    }
+
     /// Takes `bytes`, waiting for its turn; more than the limit is cut to the limit.
     /// `None` after [`Budget::close`]. Cancel safe.
     pub fn acquire(&self, bytes: usize) -> Acquire {

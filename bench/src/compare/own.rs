@@ -84,7 +84,8 @@ pub fn open(workdir: &Workdir, url: &TargetUrl, config: EngineConfig) -> Result<
         .arg(&config.data_dir)
         .arg("--config")
         .arg(&settings)
-        .args(["--listen", &address.to_string(), "--shard-port", "0"]);
+        .args(["--listen", &address.to_string(), "--shard-port", "0"])
+        .args(["--admin-listen", "none"]);
     let mut server = Server::start(command, &dir)?;
     let pid = Some(server.pid());
     let target = NativeTarget { address, pid };

@@ -568,6 +568,16 @@ impl<E: Env> Handle<E> {
         Ok(all)
     }
 
+    /// Of every log's budget for what is in flight: how much is taken, and all of it, in bytes.
+    #[must_use]
+    pub fn budgets(&self) -> Vec<(usize, usize)> {
+        let ports = self.0.ports.read().unwrap_or_else(PoisonError::into_inner);
+        let budgets = ports.iter().map(|port| &port.budget);
+        budgets
+            .map(|budget| (budget.used(), budget.limit()))
+            .collect()
+    }
+
     /// What recovery found in every log.
     ///
     /// # Errors

@@ -22,12 +22,13 @@ use sealog_engine::PRODUCER_ID_BYTES_MAX;
 
 use super::exit::{CliError, Exit, one_line};
 use super::input::RecordArgs;
+use super::origins::GivenOptions;
 use super::time;
 
 const EXIT_HELP: &str = "\
 Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 storage full,
-7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 130 and 143
-interrupted, 141 the reader of the output left.";
+7 unusable (locked, io_uring forbidden, newer format), 8 done but not printed, 9 a served log
+stopped, 130 and 143 interrupted, 141 the reader of the output left.";
 
 /// Heading of the global options: they stand below the verb's own.
 const EVERY_VERB: &str = "Options of every verb";
@@ -83,6 +84,9 @@ pub(crate) struct Globals {
     /// One JSON object per line on standard output, and on standard error for a failure
     #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) json: bool,
+    /// Which options were given, and how.
+    #[arg(skip)]
+    pub(crate) given: GivenOptions,
 }
 
 /// What to do.
@@ -90,6 +94,9 @@ pub(crate) struct Globals {
 pub(crate) enum Verb {
     /// Serve the data directory on the network until SIGTERM or SIGINT
     Serve(ServeArgs),
+    /// Show the configuration
+    #[command(subcommand)]
+    Config(ConfigVerb),
     /// Create, list, show or delete feeds
     #[command(subcommand)]
     Feed(FeedVerb),
@@ -163,32 +170,87 @@ pub(crate) enum FeedVerb {
     },
 }
 
-/// `serve`.
-#[derive(Debug, Args)]
+/// `serve`. What is left out is the file's, else the default (`serve_settings`).
+#[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
-    /// Address of the native protocol
+    /// Address of the native protocol [default: 127.0.0.1:4436]
+    #[arg(long, env = "SEALOG_LISTEN", value_name = "HOST:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Port of shard 0; further shards take those after it; 0: the system chooses [default: 4440]
+    #[arg(long, env = "SEALOG_SHARD_PORT", value_name = "PORT")]
+    pub(crate) shard_port: Option<u16>,
+    /// Address of health, readiness and metrics over HTTP; port 0: the system chooses; none: no such
+    /// [default: 127.0.0.1:4438]
     #[arg(
         long,
-        env = "SEALOG_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:4436"
+        env = "SEALOG_ADMIN_LISTEN",
+        value_name = "HOST:PORT|none",
+        value_parser = admin_listen
     )]
-    pub(crate) listen: SocketAddr,
-    /// Port of shard 0; further shards take those after it; 0: the system chooses
-    #[arg(long, value_name = "PORT", default_value_t = 4440)]
-    pub(crate) shard_port: u16,
+    pub(crate) admin_listen: Option<AdminListen>,
     /// File with the certificate chain, PEM: connections are under TLS
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, env = "SEALOG_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// File with the certificate's private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, env = "SEALOG_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Connections per shard, at most
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    pub(crate) connections_max: usize,
+    /// Connections per shard, at most [default: 10000]
+    #[arg(long, env = "SEALOG_CONNECTIONS_MAX", value_name = "N")]
+    pub(crate) connections_max: Option<usize>,
     /// Serve beyond this machine without token and TLS
-    #[arg(long)]
+    #[arg(long, env = "SEALOG_INSECURE")]
     pub(crate) insecure: bool,
+    /// What is logged: a level (off, error, warn, info, debug, trace), or TARGET=LEVEL,...
+    /// [default: info]
+    #[arg(long, env = "SEALOG_LOG", value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
+    /// How: lines of text, or of JSON [default: text]
+    #[arg(long, env = "SEALOG_LOG_FORMAT", value_enum)]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Show every key, its value, and where that came from; takes the options of `serve`, too
+    Show(ServeArgs),
+}
+
+/// Where health, readiness and metrics are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AdminListen {
+    /// Nowhere.
+    Off,
+    /// Here.
+    At(SocketAddr),
+}
+
+impl std::fmt::Display for AdminListen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => write!(f, "none"),
+            Self::At(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+pub(super) fn admin_listen(text: &str) -> Result<AdminListen, String> {
+    match text {
+        "none" => Ok(AdminListen::Off),
+        _ => text
+            .parse()
+            .map(AdminListen::At)
+            .map_err(|_| "neither HOST:PORT nor \"none\"".to_owned()),
+    }
+}
+
+/// How the log of `serve` looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object per line
+    Json,
 }
 
 /// `append`.
@@ -447,6 +509,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, Ear
     let command = take_numbers(Cli::command());
     let matches = command.try_get_matches_from(&line).map_err(early)?;
     let mut cli = Cli::from_arg_matches(&matches).map_err(early)?;
+    cli.globals.given = GivenOptions::of_matches(&matches);
     if let Verb::Append(args) = &mut cli.verb {
         let matches = matches.subcommand_matches("append");
         args.records

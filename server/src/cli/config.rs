@@ -1,19 +1,22 @@
 //! Config: from profile, file and options to the engine's configuration. Reference: `docs/cli.md`.
 //!
 //! **Invariants**
-//! - Options win over the file, the file over the profile; profile and bucket are the directory's own.
-//! - A key that is not in [`KEYS`] is an error that names it, and so is a value of the wrong kind.
+//! - Options win over the environment, that over the file, the file over the profile; profile and bucket are the directory's own.
+//! - A key that is not in [`KEYS`], [`STORE_KEYS`] or [`SERVE_KEYS`] is an error that names it, and so is a value of the wrong kind.
 //!
 //! **Not here**: whether the numbers fit each other (the engine proves that).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sealog_engine::EngineConfig;
+use sealog_engine::{EngineConfig, SETTINGS_FILE};
 use toml::{Table, Value};
 
-use super::args::Globals;
+use super::args::{Globals, ServeArgs};
 use super::exit::CliError;
+use super::origins::{self, Origin, Row, Shown};
+use super::serve_settings::{SERVE_KEYS, ServeSettings};
 use super::settings::Settings;
 use super::store::Store;
 
@@ -24,100 +27,191 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 type Set = fn(&mut EngineConfig, &Value) -> Result<(), String>;
 
-/// Every key of the file.
-const KEYS: &[(&str, Set)] = &[
-    ("data_dir", |c, v| path(v).map(|p| c.data_dir = p)),
-    ("bucket_dir", |c, v| path(v).map(|p| c.bucket_dir = Some(p))),
-    ("logs", |c, v| number(v).map(|n| c.logs = n)),
-    ("shards", |c, v| number(v).map(|n| c.shards = n)),
-    ("pin", |c, v| boolean(v).map(|b| c.pin = b)),
-    ("pack_bytes", |c, v| size(v).map(|n| c.pack_bytes = n)),
-    ("inflight_bytes_max", |c, v| {
-        size(v).map(|n| c.inflight_bytes_max = n)
-    }),
-    ("feeds_max", |c, v| number(v).map(|n| c.feeds_max = n)),
-    ("producers_max", |c, v| {
-        number(v).map(|n| c.producers_max = n)
-    }),
-    ("cache.bytes_max", |c, v| {
-        size(v).map(|n| c.cache_bytes_max = n)
-    }),
-    ("gc_grace_ms", |c, v| millis(v).map(|d| c.gc_grace = d)),
-    ("wal.segment_bytes", |c, v| {
-        size(v).map(|n| c.wal.segment_bytes = n)
-    }),
-    ("wal.flush_bytes", |c, v| {
-        size(v).map(|n| c.wal.flush_bytes = n)
-    }),
-    ("wal.flush_interval_ms", |c, v| {
-        millis(v).map(|d| c.wal.flush_interval = d)
-    }),
-    ("wal.disk_bytes_max", |c, v| {
-        size(v).map(|n| c.wal.disk_bytes_max = n)
-    }),
-    ("wal.lane_start_bytes", |c, v| {
-        size(v).map(|n| c.wal.lane_start_bytes = n)
-    }),
-    ("wal.checkpoint_bytes", |c, v| {
-        size(v).map(|n| c.wal.checkpoint_bytes = n)
-    }),
-    ("wal.cache_bytes", |c, v| {
-        size(v).map(|n| c.wal.cache_bytes = n)
-    }),
-    ("wal.full_wait_ms", |c, v| {
-        millis(v).map(|d| c.wal.full_wait = d)
-    }),
-    ("batch.bytes_max", |c, v| {
-        size(v).map(|n| c.frame.batch_bytes_max = n)
-    }),
-    ("batch.records_max", |c, v| {
-        number(v).map(|n| c.frame.records_max = n)
-    }),
-    ("batch.record_bytes_max", |c, v| {
-        size(v).map(|n| c.frame.record_bytes_max = n)
-    }),
-    ("batch.key_bytes_max", |c, v| {
-        size(v).map(|n| c.frame.key_bytes_max = n)
-    }),
-    ("batch.headers_max", |c, v| {
-        number(v).map(|n| c.frame.headers_max = n)
-    }),
+type Get = fn(&EngineConfig) -> Option<Value>;
+
+/// Every key of the file that is the engine's: how it is set, and shown.
+const KEYS: &[(&str, Set, Get)] = &[
+    (
+        "data_dir",
+        |c, v| path(v).map(|p| c.data_dir = p),
+        |c| Some(shown(&c.data_dir)),
+    ),
+    (
+        "bucket_dir",
+        |c, v| path(v).map(|p| c.bucket_dir = Some(p)),
+        |c| c.bucket_dir.as_deref().map(shown),
+    ),
+    (
+        "logs",
+        |c, v| number(v).map(|n| c.logs = n),
+        |c| whole(c.logs),
+    ),
+    (
+        "shards",
+        |c, v| number(v).map(|n| c.shards = n),
+        |c| whole(c.shards),
+    ),
+    (
+        "pin",
+        |c, v| boolean(v).map(|b| c.pin = b),
+        |c| Some(c.pin.into()),
+    ),
+    (
+        "pack_bytes",
+        |c, v| size(v).map(|n| c.pack_bytes = n),
+        |c| whole(c.pack_bytes),
+    ),
+    (
+        "inflight_bytes_max",
+        |c, v| size(v).map(|n| c.inflight_bytes_max = n),
+        |c| whole(c.inflight_bytes_max),
+    ),
+    (
+        "feeds_max",
+        |c, v| number(v).map(|n| c.feeds_max = n),
+        |c| whole(c.feeds_max),
+    ),
+    (
+        "producers_max",
+        |c, v| number(v).map(|n| c.producers_max = n),
+        |c| whole(c.producers_max),
+    ),
+    (
+        "cache.bytes_max",
+        |c, v| size(v).map(|n| c.cache_bytes_max = n),
+        |c| whole(c.cache_bytes_max),
+    ),
+    (
+        "gc_grace_ms",
+        |c, v| millis(v).map(|d| c.gc_grace = d),
+        |c| whole(c.gc_grace.as_millis()),
+    ),
+    (
+        "wal.segment_bytes",
+        |c, v| size(v).map(|n| c.wal.segment_bytes = n),
+        |c| whole(c.wal.segment_bytes),
+    ),
+    (
+        "wal.flush_bytes",
+        |c, v| size(v).map(|n| c.wal.flush_bytes = n),
+        |c| whole(c.wal.flush_bytes),
+    ),
+    (
+        "wal.flush_interval_ms",
+        |c, v| millis(v).map(|n| c.wal.flush_interval = n),
+        |c| whole(c.wal.flush_interval.as_millis()),
+    ),
+    (
+        "wal.disk_bytes_max",
+        |c, v| size(v).map(|n| c.wal.disk_bytes_max = n),
+        |c| whole(c.wal.disk_bytes_max),
+    ),
+    (
+        "wal.lane_start_bytes",
+        |c, v| size(v).map(|n| c.wal.lane_start_bytes = n),
+        |c| whole(c.wal.lane_start_bytes),
+    ),
+    (
+        "wal.checkpoint_bytes",
+        |c, v| size(v).map(|n| c.wal.checkpoint_bytes = n),
+        |c| whole(c.wal.checkpoint_bytes),
+    ),
+    (
+        "wal.cache_bytes",
+        |c, v| size(v).map(|n| c.wal.cache_bytes = n),
+        |c| whole(c.wal.cache_bytes),
+    ),
+    (
+        "wal.full_wait_ms",
+        |c, v| millis(v).map(|n| c.wal.full_wait = n),
+        |c| whole(c.wal.full_wait.as_millis()),
+    ),
+    (
+        "batch.bytes_max",
+        |c, v| size(v).map(|n| c.frame.batch_bytes_max = n),
+        |c| whole(c.frame.batch_bytes_max),
+    ),
+    (
+        "batch.records_max",
+        |c, v| number(v).map(|n| c.frame.records_max = n),
+        |c| whole(c.frame.records_max),
+    ),
+    (
+        "batch.record_bytes_max",
+        |c, v| size(v).map(|n| c.frame.record_bytes_max = n),
+        |c| whole(c.frame.record_bytes_max),
+    ),
+    (
+        "batch.key_bytes_max",
+        |c, v| size(v).map(|n| c.frame.key_bytes_max = n),
+        |c| whole(c.frame.key_bytes_max),
+    ),
+    (
+        "batch.headers_max",
+        |c, v| number(v).map(|n| c.frame.headers_max = n),
+        |c| whole(c.frame.headers_max),
+    ),
 ];
 
 type SetStore = fn(&mut Store, &Value) -> Result<(), String>;
+type GetStore = fn(&Store) -> Option<Value>;
 
 /// Keys of the file that say which store holds the bucket.
-const STORE_KEYS: &[(&str, SetStore)] = &[
-    ("bucket", |s, v| text(v).map(|t| s.url = Some(t))),
-    ("s3.region", |s, v| text(v).map(|t| s.region = Some(t))),
-    ("s3.endpoint", |s, v| text(v).map(|t| s.endpoint = Some(t))),
-    ("s3.unsafe_no_conditions", |s, v| {
-        boolean(v).map(|b| s.no_conditions = b)
-    }),
-    ("s3.upload_bytes_per_s", |s, v| {
-        size(v).map(|n| s.upload_bytes_per_s = n)
-    }),
+const STORE_KEYS: &[(&str, SetStore, GetStore)] = &[
+    (
+        "bucket",
+        |s, v| text(v).map(|t| s.url = Some(t)),
+        |s| s.url.clone().map(Value::from),
+    ),
+    (
+        "s3.region",
+        |s, v| text(v).map(|t| s.region = Some(t)),
+        |s| s.region.clone().map(Value::from),
+    ),
+    (
+        "s3.endpoint",
+        |s, v| text(v).map(|t| s.endpoint = Some(t)),
+        |s| s.endpoint.clone().map(Value::from),
+    ),
+    (
+        "s3.unsafe_no_conditions",
+        |s, v| boolean(v).map(|b| s.no_conditions = b),
+        |s| Some(s.no_conditions.into()),
+    ),
+    (
+        "s3.upload_bytes_per_s",
+        |s, v| size(v).map(|n| s.upload_bytes_per_s = n),
+        |s| whole(s.upload_bytes_per_s),
+    ),
 ];
 
-fn text(value: &Value) -> Result<String, String> {
+fn whole(number: impl TryInto<i64>) -> Option<Value> {
+    number.try_into().ok().map(Value::Integer)
+}
+
+fn shown(path: &Path) -> Value {
+    path.display().to_string().into()
+}
+
+pub(super) fn text(value: &Value) -> Result<String, String> {
     let text = value.as_str().filter(|text| !text.is_empty());
     text.map(str::to_owned)
         .ok_or_else(|| "text in quotes is needed".to_owned())
 }
 
-fn path(value: &Value) -> Result<PathBuf, String> {
+pub(super) fn path(value: &Value) -> Result<PathBuf, String> {
     let text = value.as_str().filter(|text| !text.is_empty());
     text.map(PathBuf::from)
         .ok_or_else(|| "a path in quotes is needed".to_owned())
 }
 
-fn boolean(value: &Value) -> Result<bool, String> {
+pub(super) fn boolean(value: &Value) -> Result<bool, String> {
     value
         .as_bool()
         .ok_or_else(|| "true or false is needed".to_owned())
 }
 
-fn number<T: TryFrom<i64>>(value: &Value) -> Result<T, String> {
+pub(super) fn number<T: TryFrom<i64>>(value: &Value) -> Result<T, String> {
     let whole = value.as_integer().and_then(|n| T::try_from(n).ok());
     // TOML's numbers end where an i64 does.
     let max = match size_of::<T>() {
@@ -158,36 +252,74 @@ fn size_of_text(text: &str) -> Option<u64> {
     (bytes <= i64::MAX as u64).then_some(bytes)
 }
 
-/// The configuration that the global options ask for, and the directory remembers.
-pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
-    let file = match &globals.config {
-        Some(path) => Some((path, read_file(path)?)),
-        None => None,
-    };
-    let mut store = Store::default();
-    let mut apply_all = |config: &mut EngineConfig| {
-        if let Some((path, text)) = &file {
-            apply(config, &mut store, text).map_err(|error| {
+/// Everything that profile, file, environment, options and directory come to.
+pub(super) struct Resolved {
+    /// The engine's part.
+    pub(super) config: EngineConfig,
+    /// The part of `serve`.
+    pub(super) serve: ServeSettings,
+    store: Store,
+    edge: bool,
+    /// Path of the file, and the line of each key in it.
+    file: Option<(PathBuf, BTreeMap<String, usize>)>,
+    /// What the directory remembers.
+    recorded: Option<Settings>,
+}
+
+/// What a file sets.
+struct Layers {
+    config: EngineConfig,
+    store: Store,
+    serve: ServeSettings,
+}
+
+impl Layers {
+    fn new(edge: bool) -> Self {
+        Self {
+            config: profile(edge),
+            store: Store::default(),
+            serve: ServeSettings::default(),
+        }
+    }
+
+    fn resolve(
+        mut self,
+        file: Option<&(&PathBuf, String)>,
+        globals: &Globals,
+    ) -> Result<Self, CliError> {
+        if let Some((path, text)) = file {
+            apply(&mut self, text).map_err(|error| {
                 CliError::usage(format!("configuration {}: {error}", path.display()))
             })?;
         }
         if let Some(dir) = &globals.data_dir {
-            config.data_dir.clone_from(dir);
+            self.config.data_dir.clone_from(dir);
         }
         if let Some(dir) = &globals.bucket_dir {
-            config.bucket_dir = Some(dir.clone());
+            self.config.bucket_dir = Some(dir.clone());
         }
-        Ok::<(), CliError>(())
+        Ok(self)
+    }
+}
+
+/// The configuration that the options ask for, and the directory remembers.
+pub(super) fn resolve(globals: &Globals, serve: Option<&ServeArgs>) -> Result<Resolved, CliError> {
+    let file = match &globals.config {
+        Some(path) => Some((path, read_file(path)?)),
+        None => None,
     };
     // Which profile the rest stands on, only the directory knows.
-    let mut config = profile(false);
-    apply_all(&mut config)?;
-    let recorded = Settings::of(&config.data_dir)?;
+    let mut layers = Layers::new(false).resolve(file.as_ref(), globals)?;
+    let recorded = Settings::of(&layers.config.data_dir)?;
     let edge = globals.edge || recorded.as_ref().is_some_and(|recorded| recorded.edge);
     if edge {
-        config = profile(true);
-        apply_all(&mut config)?;
+        layers = Layers::new(true).resolve(file.as_ref(), globals)?;
     }
+    let Layers {
+        mut config,
+        store,
+        serve: settings,
+    } = layers;
     let start = &mut config.wal.lane_start_bytes;
     if *start == profile(edge).wal.lane_start_bytes {
         *start = (*start).min(config.wal.disk_bytes_max / 4);
@@ -196,21 +328,110 @@ pub(super) fn resolve(globals: &Globals) -> Result<EngineConfig, CliError> {
         let text = format!("configuration {}: {error}", path.display());
         return Err(CliError::usage(text));
     }
-    let store = store.under(globals);
-    match recorded {
+    let mut store = store.under(globals);
+    match &recorded {
         Some(recorded) if recorded.edge != edge => {
             let dir = config.data_dir.display();
             return Err(CliError::usage(format!(
                 "--edge, but data directory {dir} was made with the standard profile: leave it out"
             )));
         }
-        Some(recorded) => recorded.settle_bucket(&mut config, store)?,
+        Some(recorded) => {
+            recorded.settle_bucket(&mut config, store.clone())?;
+            store = store.over(&recorded.store);
+        }
         None => {
             config.s3 = store.options()?;
             config.settings = Some(Settings::text(edge, &config, &store)?);
         }
     }
-    Ok(config)
+    let serve = match serve {
+        Some(args) => settings.under(args, globals)?,
+        None => settings,
+    };
+    let file = file.map(|(path, text)| (path.clone(), origins::lines(&text)));
+    Ok(Resolved {
+        config,
+        serve,
+        store,
+        edge,
+        file,
+        recorded,
+    })
+}
+
+impl Resolved {
+    /// Every key, with its value and where that came from.
+    pub(super) fn rows(&self, globals: &Globals) -> Vec<Row> {
+        let usual = profile(false);
+        let mut rows = vec![self.profile_row(globals)];
+        for (key, _, get) in KEYS {
+            let value = get(&self.config);
+            let by_profile = self.edge && value != get(&usual);
+            rows.push(self.row(globals, key, value, by_profile));
+        }
+        for (key, _, get) in STORE_KEYS {
+            rows.push(self.row(globals, key, get(&self.store), false));
+        }
+        for (key, _, get) in SERVE_KEYS {
+            rows.push(self.row(globals, key, get(&self.serve), false));
+        }
+        rows
+    }
+
+    fn profile_row(&self, globals: &Globals) -> Row {
+        let name = if self.edge { "edge" } else { "standard" };
+        let origin = match globals.given.of("edge") {
+            Some(given) => Origin::of_option("edge", given),
+            None if self.recorded.is_some() => self.directory(),
+            None => Origin::Default,
+        };
+        let value = Some(Shown::new(&name.into()));
+        Row {
+            key: "profile",
+            value,
+            origin,
+        }
+    }
+
+    fn directory(&self) -> Origin {
+        let file = self.config.data_dir.join(SETTINGS_FILE);
+        Origin::Directory(file.display().to_string())
+    }
+
+    fn row(
+        &self,
+        globals: &Globals,
+        key: &'static str,
+        value: Option<Value>,
+        by_profile: bool,
+    ) -> Row {
+        let id = key.trim_start_matches("serve.").trim_start_matches("s3.");
+        let line = self
+            .file
+            .as_ref()
+            .and_then(|(path, lines)| Some((path, *lines.get(key)?)));
+        let remembered = self.recorded.as_ref().is_some_and(|recorded| match key {
+            "bucket_dir" => recorded.bucket_dir.is_some(),
+            "bucket" => recorded.store.url.is_some(),
+            "s3.region" => recorded.store.region.is_some(),
+            "s3.endpoint" => recorded.store.endpoint.is_some(),
+            _ => false,
+        });
+        let lane = profile(self.edge).wal.lane_start_bytes;
+        let origin = match (globals.given.of(id), line) {
+            (Some(given), _) => Origin::of_option(id, given),
+            (None, Some((path, line))) => Origin::File(path.display().to_string(), line),
+            _ if remembered => self.directory(),
+            _ if key == "wal.lane_start_bytes" && self.config.wal.lane_start_bytes != lane => {
+                Origin::Derived("wal.disk_bytes_max")
+            }
+            _ if by_profile => Origin::Profile("edge"),
+            _ => Origin::Default,
+        };
+        let value = value.as_ref().map(Shown::new);
+        Row { key, value, origin }
+    }
 }
 
 fn profile(edge: bool) -> EngineConfig {
@@ -252,37 +473,41 @@ fn read_file(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
-fn apply(config: &mut EngineConfig, store: &mut Store, text: &str) -> Result<(), String> {
+fn apply(layers: &mut Layers, text: &str) -> Result<(), String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         format!("line {line}: {}", error.message())
     })?;
-    apply_table(config, store, "", &table)
+    apply_table(layers, "", &table)
 }
 
-fn apply_table(
-    config: &mut EngineConfig,
-    store: &mut Store,
-    prefix: &str,
-    table: &Table,
-) -> Result<(), String> {
-    let keys = KEYS.iter().map(|(key, _)| *key);
-    let all: Vec<&str> = keys.chain(STORE_KEYS.iter().map(|(key, _)| *key)).collect();
+/// Every key there is.
+fn all_keys() -> impl Iterator<Item = &'static str> {
+    let store = STORE_KEYS.iter().map(|(key, ..)| *key);
+    let serve = SERVE_KEYS.iter().map(|(key, ..)| *key);
+    KEYS.iter().map(|(key, ..)| *key).chain(store).chain(serve)
+}
+
+fn apply_table(layers: &mut Layers, prefix: &str, table: &Table) -> Result<(), String> {
     for (name, value) in table {
         let key = format!("{prefix}{name}");
         let inner = format!("{key}.");
-        if let Some((_, set)) = KEYS.iter().find(|(known, _)| *known == key) {
-            set(config, value).map_err(|rule| format!("{key} = {value}: {rule}"))?;
-        } else if let Some((_, set)) = STORE_KEYS.iter().find(|(known, _)| *known == key) {
-            set(store, value).map_err(|rule| format!("{key} = {value}: {rule}"))?;
+        let set = if let Some((_, set, _)) = KEYS.iter().find(|(known, ..)| *known == key) {
+            set(&mut layers.config, value)
+        } else if let Some((_, set, _)) = STORE_KEYS.iter().find(|(known, ..)| *known == key) {
+            set(&mut layers.store, value)
+        } else if let Some((_, set, _)) = SERVE_KEYS.iter().find(|(known, ..)| *known == key) {
+            set(&mut layers.serve, value)
         } else if let (Value::Table(table), true) =
-            (value, all.iter().any(|known| known.starts_with(&inner)))
+            (value, all_keys().any(|known| known.starts_with(&inner)))
         {
-            apply_table(config, store, &inner, table)?;
+            apply_table(layers, &inner, table)?;
+            continue;
         } else {
             return Err(format!("unknown key {key}"));
-        }
+        };
+        set.map_err(|rule| format!("{key} = {value}: {rule}"))?;
     }
     Ok(())
 }
@@ -292,8 +517,8 @@ mod tests {
     use super::*;
 
     fn applied(text: &str) -> Result<EngineConfig, String> {
-        let mut config = EngineConfig::new("d");
-        apply(&mut config, &mut Store::default(), text).map(|()| config)
+        let mut layers = Layers::new(false);
+        apply(&mut layers, text).map(|()| layers.config)
     }
 
     #[test]
@@ -349,11 +574,13 @@ mod tests {
 
     #[test]
     fn keys_all_take_a_value_of_their_kind() {
-        let store = STORE_KEYS.iter().map(|(key, _)| *key);
-        for key in KEYS.iter().map(|(key, _)| *key).chain(store) {
+        for key in all_keys() {
             let value = match key {
                 "data_dir" | "bucket_dir" | "bucket" | "s3.region" | "s3.endpoint" => "\"x\"",
-                "pin" | "s3.unsafe_no_conditions" => "true",
+                "serve.listen" | "serve.admin_listen" => "\"127.0.0.1:1\"",
+                "serve.token_file" | "serve.tls_cert" | "serve.tls_key" | "serve.log" => "\"x\"",
+                "serve.log_format" => "\"json\"",
+                "pin" | "s3.unsafe_no_conditions" | "serve.insecure" => "true",
                 _ => "1",
             };
             assert!(applied(&format!("{key} = {value}")).is_ok(), "{key}");

@@ -35,6 +35,8 @@ pub(crate) enum Exit {
     Unusable = 7,
     /// Done and durable, but standard output did not take the answer.
     Unprinted = 8,
+    /// `serve`: a log stopped after a failed write; a restart recovers it.
+    Stopped = 9,
     /// SIGINT came and it ended where it is clean: 128 + 2, as a shell shows it.
     Interrupted = 130,
     /// So did SIGTERM: 128 + 15.
@@ -52,7 +54,6 @@ impl From<Exit> for ExitCode {
 /// Names of failures that are the command's own, with their statuses; the others are the engine's.
 const OWN_NAMES: [(Exit, &str); 14] = [
     (Exit::Failure, "Io"),
-    (Exit::Failure, "Poisoned"),
     (Exit::Usage, "Usage"),
     (Exit::Refused, "OverLimit"),
     (Exit::Refused, "Batch"),
@@ -62,6 +63,7 @@ const OWN_NAMES: [(Exit, &str); 14] = [
     (Exit::Corrupt, "Corrupt"),
     (Exit::Unusable, "Unusable"),
     (Exit::Unprinted, "Unprinted"),
+    (Exit::Stopped, "LogStopped"),
     (Exit::Interrupted, "Interrupted"),
     (Exit::Terminated, "Terminated"),
     (Exit::BrokenPipe, "BrokenPipe"),
@@ -166,8 +168,8 @@ impl CliError {
     }
 
     /// A log stopped while it was served: recovery leads back.
-    pub(crate) fn poisoned(message: impl Into<String>) -> Self {
-        Self::new(Exit::Failure, "Poisoned", message)
+    pub(crate) fn log_stopped(message: impl Into<String>) -> Self {
+        Self::new(Exit::Stopped, "LogStopped", message)
     }
 
     /// Adds what else there is to know.

@@ -26,10 +26,12 @@ mod ndjson;
 mod object;
 mod offline;
 mod open;
+mod origins;
 mod output;
 mod progress;
 mod read;
 mod remote_errors;
+mod serve_settings;
 mod settings;
 mod shapes;
 mod signals;
@@ -41,11 +43,12 @@ mod usage;
 use std::process::ExitCode;
 
 use access::Place;
-pub(crate) use args::ServeArgs;
-use args::{AdminVerb, Cli, Globals, Verb};
+pub(crate) use args::{AdminListen, LogFormat};
+use args::{AdminVerb, Cli, ConfigVerb, Globals, Verb};
 pub(crate) use exit::CliError;
 use exit::Exit;
 use output::Output;
+pub(crate) use serve_settings::ServeSettings;
 
 /// Runs the command that the process was started with.
 pub(crate) fn main() -> ExitCode {
@@ -82,7 +85,15 @@ fn run(cli: Cli) -> Result<(), CliError> {
     if let Verb::Inspect(args) = &cli.verb {
         return offline::inspect(args, &cli.globals, &mut out).and(out.flush());
     }
-    let config = config::resolve(&cli.globals)?;
+    let serve = match &cli.verb {
+        Verb::Serve(args) | Verb::Config(ConfigVerb::Show(args)) => Some(args),
+        _ => None,
+    };
+    let resolved = config::resolve(&cli.globals, serve)?;
+    if let Verb::Config(ConfigVerb::Show(_)) = &cli.verb {
+        return origins::show(&resolved.rows(&cli.globals), &mut out).and(out.flush());
+    }
+    let (config, settings) = (resolved.config, resolved.serve);
     let standard = !cli.globals.edge && cli.globals.config.is_none();
     let globals = cli.globals;
     check_local(&globals, &cli.verb)?;
@@ -96,13 +107,10 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Producers(args) => history::producers(place, &args, &mut out),
         Verb::Seal(args) => history::seal(place, &args, &mut out),
         Verb::Admin(verb) => admin::run(place, verb, &mut out),
-        Verb::Serve(args) => {
-            let token_file = place.globals.token_file.as_deref();
-            crate::serve::run(place.config, &args, token_file)
-        }
+        Verb::Serve(_) => crate::serve::run(place.config, &settings),
         Verb::Usage => usage::run(place.config, &mut out),
         Verb::Verify => offline::verify(&place.config, &mut out),
-        Verb::Inspect(_) => Ok(()),
+        Verb::Inspect(_) | Verb::Config(_) => Ok(()),
     };
     done.and(out.flush()).map_err(|error| match standard {
         // The standard profile fits itself; what it may not fit is a directory made otherwise.

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use sealog_engine::{AppendResult, Listen, LocalLog, Result};
 use sealog_protocol::Answer;
 
+use super::meters::Meters;
 use super::outbox::Outbox;
 use super::refuse::refusal;
 
@@ -129,7 +130,7 @@ impl Appends {
     }
 
     /// Answers what may be answered.
-    pub(super) fn settle(&self, outbox: &Outbox) {
+    pub(super) fn settle(&self, outbox: &Outbox, meters: &Meters) {
         for lane in self.0.borrow_mut().iter_mut() {
             while let Some(pending) = lane
                 .pending
@@ -142,6 +143,7 @@ impl Appends {
                     Outcome::Settled(result) => result,
                     Outcome::Queued => continue,
                 };
+                meters.appended(&result, pending.bytes);
                 outbox.put_with(pending.bytes, |out| encode(&result, pending.request, out));
             }
         }

@@ -118,6 +118,10 @@ impl Connection {
 
     /// Says what is wrong with the connection as a whole, and ends it.
     pub(super) fn fail(&self, refusal: Refusal<'_>) {
+        if self.phase() == Phase::New {
+            self.service.note_refused(self.stream.peer, refusal.text);
+        }
+        self.service.meters.refuse(refusal.code);
         let answer = Answer::Refused { refusal };
         self.outbox.put(&answer, (CONNECTION, 0), 0);
         self.set_phase(Phase::Closing);

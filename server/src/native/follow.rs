@@ -195,6 +195,7 @@ impl Connection {
             frames: Rest(&[]),
         };
         let bytes = chunk.frames.len();
+        self.service.meters.sent_bytes.add(bytes as u64);
         self.outbox.put_with(0, |out| {
             Answer::encode_records_head(&records, bytes, (request, flags), out);
         });

@@ -16,12 +16,15 @@ mod appends;
 mod connection;
 mod convert;
 mod follow;
+mod meters;
 mod outbox;
 mod pulse;
 mod reader;
 mod refuse;
+mod refused;
 mod requests;
 mod service;
 mod writer;
 
+pub(crate) use meters::Meters;
 pub(crate) use service::{NativeOptions, NativeService};

@@ -206,6 +206,9 @@ impl Connection {
             }
         };
         let asks = (header.request, header.message_bytes);
+        let meters = &self.service.meters;
+        meters.requests.add(1);
+        meters.request_bytes.add(header.message_bytes as u64);
         match (self.phase(), request) {
             (Phase::New, Request::Hello { hello }) => self.hello(&hello, asks),
             (Phase::New, _) => self.fail(bad_message("the first message is no hello")),

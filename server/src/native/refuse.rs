@@ -33,6 +33,11 @@ pub(super) fn refusal<'a>(error: &'a Error, text: &'a str) -> Refusal<'a> {
     }
 }
 
+/// The code that `error` is answered with.
+pub(super) fn code(error: &Error) -> ErrorCode {
+    parts(error).0
+}
+
 type Parts<'a> = (ErrorCode, &'a str, Option<u64>, Option<u64>);
 
 fn parts(error: &Error) -> Parts<'_> {

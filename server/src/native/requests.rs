@@ -62,6 +62,7 @@ impl Connection {
 
     /// Answers that `refusal` was the outcome.
     pub(super) fn answer_refused(&self, refusal: Refusal<'_>, request: u64, bytes: usize) {
+        self.service.meters.refuse(refusal.code);
         self.answer(&Answer::Refused { refusal }, request, bytes);
     }
 

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use sealog_frame::FrameLimits;
 use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
 
 use super::connection::{Connection, Phase};
+use super::meters::Meters;
+use super::refused::Refused;
 use crate::net::{Listener, Stream};
 
 /// What the operator sets.
@@ -63,6 +66,9 @@ pub(crate) struct NativeService {
     pub(super) limits: FrameLimits,
     /// Where bytes from sockets land; whoever reads has it for the length of one read.
     pub(super) scratch: RefCell<Vec<u8>>,
+    /// What is counted.
+    pub(crate) meters: Arc<Meters>,
+    refused: Refused,
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     next: Cell<u64>,
     draining: Cell<bool>,
@@ -73,11 +79,14 @@ pub(crate) struct NativeService {
 impl NativeService {
     pub(crate) fn new(side: ShardSide, options: NativeOptions) -> Rc<Self> {
         let limits = side.handle().frame_limits();
+        let shard = side.shard();
         Rc::new(Self {
             side,
             options,
             limits,
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
+            meters: Arc::new(Meters::new(shard)),
+            refused: Refused::default(),
             connections: RefCell::new(BTreeMap::new()),
             next: Cell::new(0),
             draining: Cell::new(false),
@@ -125,7 +134,7 @@ impl NativeService {
                 connection.set_phase(Phase::Closing);
             }
             connection.run().await;
-            service.connections.borrow_mut().remove(&number);
+            service.leave(number);
             service.changed.notify();
         });
     }
@@ -133,6 +142,14 @@ impl NativeService {
     fn enter(&self, number: u64, connection: &Rc<Connection>) {
         let mut connections = self.connections.borrow_mut();
         connections.insert(number, connection.clone());
+        self.meters.accepted.add(1);
+        self.meters.open.set(connections.len() as u64);
+    }
+
+    fn leave(&self, number: u64) {
+        let mut connections = self.connections.borrow_mut();
+        connections.remove(&number);
+        self.meters.open.set(connections.len() as u64);
     }
 
     /// The connection under TLS, if that is asked for and the handshake succeeds in time.
@@ -140,12 +157,24 @@ impl NativeService {
         let Some(config) = self.options.tls.clone() else {
             return Some(stream);
         };
+        let peer = stream.peer;
         let late = async {
             self.side.sleep(HELLO_TIMEOUT).await;
-            None
+            Err(std::io::ErrorKind::TimedOut.into())
         };
-        let shaken = async { stream.shake_hands(config).await.ok() };
-        futures_lite::future::or(shaken, late).await
+        match futures_lite::future::or(stream.shake_hands(config), late).await {
+            Ok(stream) => Some(stream),
+            Err(error) => {
+                self.note_refused(peer, &format!("TLS: {error}"));
+                None
+            }
+        }
+    }
+
+    /// A connection of `peer` was refused.
+    pub(super) fn note_refused(&self, peer: Option<SocketAddr>, reason: &str) {
+        self.meters.refused.add(1);
+        self.refused.note(self.side.monotonic_ns(), peer, reason);
     }
 
     /// Whether there are more connections than there may be.

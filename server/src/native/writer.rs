@@ -24,7 +24,7 @@ impl Connection {
             listens.clear();
             listens.push(self.outbox.filled.listen());
             self.appends.listen(&mut listens);
-            self.appends.settle(&self.outbox);
+            self.appends.settle(&self.outbox, &self.service.meters);
             while let Some(parcel) = self.outbox.next() {
                 if self.stream.write_all(&parcel.bytes).await.is_err() {
                     return;

@@ -79,6 +79,7 @@ impl Listener {
         let stream = self.0.accept().await.map_err(io::Error::from)?;
         stream.set_nodelay(true).map_err(io::Error::from)?;
         Ok(Stream {
+            peer: stream.peer_addr().ok(),
             socket: Socket(RefCell::new(stream)),
             tls: None,
         })
@@ -108,6 +109,8 @@ impl Socket {
 
 /// A connection. Reader and writer share it.
 pub(crate) struct Stream {
+    /// Who is on the other side, as far as the system knows.
+    pub(crate) peer: Option<SocketAddr>,
     socket: Socket,
     tls: Option<TlsStream>,
 }

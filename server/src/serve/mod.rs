@@ -1,7 +1,7 @@
-//! Serve: the engine on the network: start, wait, drain, end. Reference: `docs/cli.md`.
+//! Serve: the engine on the network: start, wait, drain, end. Reference: `docs/serve.md`.
 //!
 //! ```text
-//!  ports claimed -> engine opened -> shards listen -> address in the lock file -> ... signal
+//!  ports claimed, admin answers -> engine opened -> shards listen -> address in the lock file -> ... signal
 //!  -> no more accepted, what was taken in is answered -> engine closed
 //! ```
 //!
@@ -12,10 +12,14 @@
 //!
 //! **Not here**: what connections do (`native`).
 
+mod admin;
+mod log;
+mod metrics;
 mod shard;
+mod state;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,11 +28,15 @@ use rustls::ServerConfig;
 use sealog_engine::{Engine, EngineConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
 
-use crate::cli::{CliError, ServeArgs, token};
+use crate::cli::{AdminListen, CliError, ServeSettings, token};
 use crate::native::NativeOptions;
 use crate::net::{Claim, TlsFiles};
+use admin::Admin;
+use log::Log;
 use shard::{Control, Front, Up};
+use state::{Stage, State};
 
 /// How long draining may take.
 const GRACE: Duration = Duration::from_secs(9);
@@ -40,15 +48,27 @@ enum Notice {
     Stopped(String),
 }
 
+/// What draining goes on with.
+enum Step {
+    /// A shard is done: whether its connections have all ended.
+    Shard(bool),
+    Notice(Notice),
+}
+
 /// Serves until a signal comes.
-pub(crate) fn run(
-    mut config: EngineConfig,
-    args: &ServeArgs,
-    token_file: Option<&Path>,
-) -> Result<(), CliError> {
-    let listen = args.listen;
-    check_exposure(listen, args, token_file.is_some())?;
+pub(crate) fn run(config: EngineConfig, settings: &ServeSettings) -> Result<(), CliError> {
+    let log = Log::begin(&settings.log, settings.log_format)?;
+    let served = serve(config, settings, &log);
+    log.flush();
+    served
+}
+
+fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Result<(), CliError> {
+    let listen = settings.listen;
+    check_exposure(settings)?;
     let claim = claim(listen)?;
+    let state = Arc::new(State::default());
+    begin_admin(settings, &state, log)?;
     let address = claim.address;
     config.pin = true;
     // Clients on the same machine need the cores more than a shard that only waits.
@@ -58,20 +78,22 @@ pub(crate) fn run(
     let control: Arc<Mutex<Vec<flume::Sender<Control>>>> = Arc::default();
     let front = Front {
         address,
-        shard_port: args.shard_port,
-        options: NativeOptions {
-            connections_max: args.connections_max,
-            credit_bytes: CREDIT_BYTES,
-            token: token_file.map(token::read).transpose()?,
-            tls: tls(args)?,
-            shard_ports: Arc::default(),
-            server: server_id(),
-        },
+        shard_port: settings.shard_port,
+        options: options(settings)?,
+        state: state.clone(),
         up,
         control: control.clone(),
         stopped: notice.clone(),
     };
+    let front_ports = front.options.shard_ports.clone();
     watch_signals(notice)?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data_dir = %config.data_dir.display(),
+        tls = front.options.tls.is_some(),
+        token = front.options.token.is_some(),
+        "starting"
+    );
     let engine = Engine::open_with(config, move |side| front.begin(side))?;
     let started = wait_until_up(&ups);
     drop(claim);
@@ -80,9 +102,17 @@ pub(crate) fn run(
         return Err(error);
     }
     engine.set_address(&address.to_string())?;
-    eprintln!("sealog: listening on {address}");
-    let ended = wait(&notices, &control);
+    let _ = state.engine.set(engine.handle().clone());
+    state.go_on(Stage::Ready);
+    tell_up(&engine, &front_ports);
+    // The address ends the line: programs that start a server read it.
+    info!("listening on {address}");
+    let ended = wait(&notices, &control, (&state, log));
     let closed = block_on(engine.close());
+    match &closed {
+        Ok(()) => info!("closed"),
+        Err(failure) => error!("closing: {failure}"),
+    }
     ended.and(closed.map_err(CliError::from))
 }
 
@@ -94,10 +124,23 @@ fn server_id() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+fn options(settings: &ServeSettings) -> Result<NativeOptions, CliError> {
+    let token_file = settings.token_file.as_deref();
+    Ok(NativeOptions {
+        connections_max: settings.connections_max,
+        credit_bytes: CREDIT_BYTES,
+        token: token_file.map(token::read).transpose()?,
+        tls: tls(settings)?,
+        shard_ports: Arc::default(),
+        server: server_id(),
+    })
+}
+
 /// Beyond this machine, a server needs a token and TLS, or the word that it doesn't.
-fn check_exposure(listen: SocketAddr, args: &ServeArgs, token: bool) -> Result<(), CliError> {
-    let secured = token && args.tls_cert.is_some();
-    if listen.ip().is_loopback() || args.insecure || secured {
+fn check_exposure(settings: &ServeSettings) -> Result<(), CliError> {
+    let listen = settings.listen;
+    let secured = settings.token_file.is_some() && settings.tls_cert.is_some();
+    if listen.ip().is_loopback() || settings.insecure || secured {
         return Ok(());
     }
     Err(CliError::usage(format!(
@@ -105,8 +148,8 @@ fn check_exposure(listen: SocketAddr, args: &ServeArgs, token: bool) -> Result<(
     )))
 }
 
-fn tls(args: &ServeArgs) -> Result<Option<Arc<ServerConfig>>, CliError> {
-    let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) else {
+fn tls(settings: &ServeSettings) -> Result<Option<Arc<ServerConfig>>, CliError> {
+    let (Some(certificate), Some(key)) = (&settings.tls_cert, &settings.tls_key) else {
         return Ok(None);
     };
     let files = TlsFiles {
@@ -123,6 +166,21 @@ fn claim(listen: SocketAddr) -> Result<Claim, CliError> {
     // Alone first: with a shared port, a second server would get a share of the connections.
     drop(Claim::take(listen, false).map_err(taken)?);
     Claim::take(listen, true).map_err(taken)
+}
+
+/// The admin address answers from here on, unless there is to be none.
+fn begin_admin(settings: &ServeSettings, state: &Arc<State>, log: &Log) -> Result<(), CliError> {
+    let AdminListen::At(address) = settings.admin_listen else {
+        return Ok(());
+    };
+    let admin = Admin::claim(address)?;
+    let address = admin.address;
+    admin.begin(state.clone(), log.clone())?;
+    info!("health, readiness and metrics at http://{address}");
+    if !address.ip().is_loopback() {
+        warn!("the admin address is reachable from other machines, without token or TLS");
+    }
+    Ok(())
 }
 
 fn watch_signals(notice: flume::Sender<Notice>) -> Result<(), CliError> {
@@ -148,15 +206,48 @@ fn wait_until_up(ups: &flume::Receiver<Up>) -> Result<(), CliError> {
     Ok(())
 }
 
+/// What recovery found, and where the shards are.
+fn tell_up(engine: &Engine, ports: &Mutex<BTreeMap<usize, u16>>) {
+    // A log that has stopped since is told of by itself.
+    let reports = block_on(engine.handle().recovery_reports()).unwrap_or_default();
+    for (log, report) in reports.iter().enumerate() {
+        info!(
+            log,
+            clean = report.clean,
+            groups_replayed = report.groups_replayed,
+            end = report.end,
+            "recovered"
+        );
+    }
+    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+    for (shard, port) in ports.iter() {
+        info!("shard {shard} is at port {port}");
+    }
+}
+
 /// Waits for a signal, or for a log to stop, and drains.
 fn wait(
     notices: &flume::Receiver<Notice>,
     control: &Mutex<Vec<flume::Sender<Control>>>,
+    (state, log): (&State, &Log),
 ) -> Result<(), CliError> {
     let outcome = match notices.recv() {
-        Ok(Notice::Signal(_)) | Err(_) => Ok(()),
-        Ok(Notice::Stopped(reason)) => Err(CliError::poisoned(reason)),
+        Ok(Notice::Signal(signal)) => {
+            info!(signal, "asked to end");
+            Ok(())
+        }
+        Err(_) => Ok(()),
+        Ok(Notice::Stopped(reason)) => {
+            error!("a log stopped: {reason}");
+            state.go_on(Stage::Stopped(reason.clone()));
+            Err(CliError::log_stopped(reason))
+        }
     };
+    state.go_on(Stage::Draining);
+    info!(
+        grace_s = GRACE.as_secs(),
+        "draining: what was taken in is answered"
+    );
     let (done, dones) = flume::unbounded();
     let shards = control.lock().unwrap_or_else(PoisonError::into_inner);
     for shard in shards.iter() {
@@ -165,18 +256,28 @@ fn wait(
         let _ = shard.send(Control::Drain { grace, done });
     }
     drop(done);
+    let mut all_ended = true;
     loop {
         let event = flume::Selector::new()
-            .recv(&dones, |done| done.ok().map(|()| None))
-            .recv(notices, |notice| notice.ok().map(Some))
+            .recv(&dones, |done| done.ok().map(Step::Shard))
+            .recv(notices, |notice| notice.ok().map(Step::Notice))
             .wait();
         match event {
-            // The next shard.
-            Some(None) => {}
-            // All are done.
-            None => return outcome,
-            Some(Some(Notice::Signal(signal))) => std::process::exit(128 + signal),
-            Some(Some(Notice::Stopped(_))) => {}
+            Some(Step::Shard(ended)) => all_ended &= ended,
+            Some(Step::Notice(Notice::Stopped(reason))) => error!("a log stopped: {reason}"),
+            Some(Step::Notice(Notice::Signal(signal))) => {
+                warn!(signal, "asked again: ending at once");
+                log.flush();
+                std::process::exit(128 + signal);
+            }
+            // Every shard is done.
+            None => {
+                match all_ended {
+                    true => info!("drained"),
+                    false => warn!("the grace time is over: what is left of connections is cut"),
+                }
+                return outcome;
+            }
         }
     }
 }

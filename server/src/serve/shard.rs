@@ -15,6 +15,7 @@ use std::time::Duration;
 use sealog_engine::ShardSide;
 
 use super::Notice;
+use super::state::State;
 use crate::native::{NativeOptions, NativeService};
 use crate::net::Claim;
 
@@ -27,8 +28,8 @@ pub(super) enum Control {
     Drain {
         /// For so long at most.
         grace: Duration,
-        /// Told when it is done.
-        done: flume::Sender<()>,
+        /// Told when it is done: whether every connection has ended.
+        done: flume::Sender<bool>,
     },
 }
 
@@ -39,6 +40,7 @@ pub(super) struct Front {
     /// Port of shard 0; the others follow it. 0: the system chooses.
     pub(super) shard_port: u16,
     pub(super) options: NativeOptions,
+    pub(super) state: Arc<State>,
     pub(super) up: flume::Sender<Up>,
     pub(super) control: Arc<Mutex<Vec<flume::Sender<Control>>>>,
     pub(super) stopped: flume::Sender<Notice>,
@@ -48,6 +50,7 @@ impl Front {
     /// Starts serving on the shard that calls.
     pub(super) fn begin(self, side: ShardSide) {
         let service = NativeService::new(side.clone(), self.options.clone());
+        self.state.note_meters(service.meters.clone());
         let listening = self.listen(&service);
         let _ = self.up.send(listening.map_err(|error| error.to_string()));
         let (control, commands) = flume::unbounded();
@@ -98,7 +101,14 @@ impl Front {
 async fn obey(service: Rc<NativeService>, commands: flume::Receiver<Control>) {
     while let Ok(Control::Drain { grace, done }) = commands.recv_async().await {
         service.drain();
-        futures_lite::future::or(service.drained(), service.side.sleep(grace)).await;
-        let _ = done.send(());
+        let ended = async {
+            service.drained().await;
+            true
+        };
+        let late = async {
+            service.side.sleep(grace).await;
+            false
+        };
+        let _ = done.send(futures_lite::future::or(ended, late).await);
     }
 }

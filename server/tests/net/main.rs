@@ -6,6 +6,7 @@ mod client;
 mod command;
 #[allow(dead_code, reason = "programs have a `main` of their own")]
 mod guide;
+mod ops;
 mod protocol;
 #[path = "../../client/tests/common/proxy.rs"]
 mod proxy;

@@ -107,6 +107,7 @@ fn beyond_loopback_token_and_tls_are_required() {
     let run = |more: &[&str]| {
         let command = Command::new(env!("CARGO_BIN_EXE_sealog"))
             .args(["serve", "--listen", "192.0.2.1:0", "--data-dir"])
+            .env("SEALOG_ADMIN_LISTEN", "none")
             .arg(dir.path().join("data"))
             .args(more)
             .output()

@@ -30,6 +30,7 @@ impl Server {
     pub fn start(data_dir: &Path, args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sealog"))
             .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
+            .env("SEALOG_ADMIN_LISTEN", "none")
             .arg("--data-dir")
             .arg(data_dir)
             .args(args)
