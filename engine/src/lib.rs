@@ -57,5 +57,5 @@ pub use recovery::Report;
 pub use shard::{
     Direct, FeedInfo, FeedRef, LogService, LogUsage, ProducerInfo, StreamInfo, StreamPhase, Usage,
 };
-pub use sync::{Event, Listen};
+pub use sync::{Budget, Event, Listen, Permit};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

@@ -16,6 +16,7 @@ mod appends;
 mod connection;
 mod convert;
 mod follow;
+mod long;
 mod meters;
 mod outbox;
 mod pulse;

@@ -21,6 +21,7 @@ use sealog_protocol::{
 };
 
 use super::connection::{Binding, Connection, Phase};
+use super::long::Long;
 use super::refuse::{bad_message, frame_error, own, wire_refusal};
 
 /// What handling messages came to.
@@ -47,12 +48,15 @@ impl Connection {
     pub(super) async fn read(self: &Rc<Self>) {
         // Bytes of a message that is not whole yet, and what came with it.
         let mut kept: Vec<u8> = Vec::new();
-        while self.may_read().await {
-            match self.fill(&mut kept).await {
-                Some(Step::Done(_)) => {}
+        let mut long = None;
+        while self.may_read().await && self.reserve(&kept, &mut long).await {
+            match self.fill(&mut kept, long.as_ref()).await {
+                Some(Step::Done(0)) => {}
+                Some(Step::Done(_)) => long = None,
                 Some(Step::Queue(_, queued)) => {
                     self.queue(*queued).await;
                     self.handle_kept(&mut kept).await;
+                    long = None;
                 }
                 None => break,
             }
@@ -76,15 +80,13 @@ impl Connection {
 
     /// Reads once and handles what is whole; what is left goes into `kept`. `None`: the other side has
     /// ended, or the server drains.
-    async fn fill(self: &Rc<Self>, kept: &mut Vec<u8>) -> Option<Step> {
+    async fn fill(self: &Rc<Self>, kept: &mut Vec<u8>, long: Option<&Long>) -> Option<Step> {
         self.hear();
         let read = poll_fn(|cx| {
             let mut scratch = self.service.scratch.borrow_mut();
-            // A long message is read to its place; others are handled in the shard's own buffer.
-            let room = scratch.len() / 2;
-            if kept.len() >= room {
-                drop(scratch);
-                return self.poll_more(cx, kept);
+            // A long message is gathered; others are handled in the shard's own buffer.
+            if kept.len() >= scratch.len() / 2 {
+                return self.poll_more(cx, kept, &mut scratch);
             }
             scratch[..kept.len()].copy_from_slice(kept);
             let Poll::Ready(read) = self.stream.poll_read(cx, &mut scratch[kept.len()..]) else {
@@ -107,7 +109,12 @@ impl Connection {
             self.ending.until(ending).await;
             None
         };
-        let step = futures_lite::future::or(read, ending).await;
+        let overdue = async {
+            self.overdue(long).await;
+            None
+        };
+        let given_up = futures_lite::future::or(ending, overdue);
+        let step = futures_lite::future::or(read, given_up).await;
         self.hear();
         step
     }
@@ -117,26 +124,17 @@ impl Connection {
         self.heard_ns.set(self.service.side.monotonic_ns());
     }
 
-    /// Reads into `kept`, which holds the beginning of a long message.
+    /// Adds to `kept`, which holds the beginning of a long message.
     fn poll_more(
         self: &Rc<Self>,
         cx: &mut std::task::Context<'_>,
         kept: &mut Vec<u8>,
+        scratch: &mut [u8],
     ) -> Poll<Option<Step>> {
-        let before = kept.len();
-        // No more is added than as much again as has come.
-        kept.resize(before * 2, 0);
-        let read = self.stream.poll_read(cx, &mut kept[before..]);
-        let Poll::Ready(Ok(bytes)) = read else {
-            kept.truncate(before);
-            return match read {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(_) => Poll::Ready(None),
-            };
-        };
-        kept.truncate(before + bytes);
-        if bytes == 0 {
-            return Poll::Ready(None);
+        match self.stream.poll_read(cx, scratch) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(bytes)) if bytes > 0 => kept.extend_from_slice(&scratch[..bytes]),
+            Poll::Ready(_) => return Poll::Ready(None),
         }
         let step = self.handle(kept);
         let (Step::Done(handled) | Step::Queue(handled, _)) = &step;

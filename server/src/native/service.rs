@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use sealog_engine::{Event, ShardSide};
+use sealog_engine::{Budget, Event, ShardSide};
 use sealog_frame::FrameLimits;
 use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
 
 use super::connection::{Connection, Phase};
+use super::long::budget_bytes;
 use super::meters::Meters;
 use super::refused::Refused;
 use crate::net::{Listener, Stream};
@@ -64,6 +65,8 @@ pub(crate) struct NativeService {
     pub(crate) side: ShardSide,
     pub(super) options: NativeOptions,
     pub(super) limits: FrameLimits,
+    /// Memory for messages that do not come at once.
+    pub(super) receiving: Budget,
     /// Where bytes from sockets land; whoever reads has it for the length of one read.
     pub(super) scratch: RefCell<Vec<u8>>,
     /// What is counted.
@@ -80,10 +83,12 @@ impl NativeService {
     pub(crate) fn new(side: ShardSide, options: NativeOptions) -> Rc<Self> {
         let limits = side.handle().frame_limits();
         let shard = side.shard();
+        let message_bytes_max = message_bytes_max(&limits);
         Rc::new(Self {
             side,
             options,
             limits,
+            receiving: Budget::new(budget_bytes(message_bytes_max)),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
             meters: Arc::new(Meters::new(shard)),
             refused: Refused::default(),
@@ -203,8 +208,7 @@ impl NativeService {
 
     /// Longest request.
     pub(super) fn message_bytes_max(&self) -> usize {
-        // The frame of an append, and what stands before it.
-        HEADER_BYTES + 4 + self.limits.frame_bytes_max() + 4096
+        message_bytes_max(&self.limits)
     }
 
     pub(super) fn welcome(&self) -> Welcome {
@@ -229,4 +233,9 @@ impl NativeService {
                 .collect(),
         }
     }
+}
+
+/// The frame of an append, and what stands before it.
+fn message_bytes_max(limits: &FrameLimits) -> usize {
+    HEADER_BYTES + 4 + limits.frame_bytes_max() + 4096
 }

@@ -92,6 +92,49 @@ fn case_d18_a_length_after_the_welcome_is_no_memory_either() {
     assert!(over.receive().is_none());
 }
 
+#[test]
+fn case_d18_long_messages_are_read_on_only_with_memory_reserved() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let mut writer = server.connect();
+    let binding = writer.feed("f");
+    let before = resident(&server);
+    // Each announces an append of 20 MiB and sends 8 MiB of it, if it is taken.
+    let mut stuck = Vec::new();
+    for _ in 0..20 {
+        let mut connection = server.connect();
+        let mut head = (20_u32 << 20).to_le_bytes().to_vec();
+        head.extend_from_slice(&[0x23, 0, 0, 0]);
+        head.extend_from_slice(&9_u64.to_le_bytes());
+        let timeout = Some(Duration::from_millis(300));
+        connection.stream.set_write_timeout(timeout).unwrap();
+        connection.stream.write_all(&head).unwrap();
+        let mut taken = 0;
+        while taken < 8 << 20 && connection.stream.write_all(&[0; 64 << 10]).is_ok() {
+            taken += 64 << 10;
+        }
+        stuck.push((connection, taken));
+    }
+    let whole = stuck.iter().filter(|(_, taken)| *taken == 8 << 20).count();
+    assert!((1..=4).contains(&whole), "{whole} of them were read on");
+    let grown = resident(&server).saturating_sub(before);
+    assert!(grown < 100 << 20, "grew by {grown} bytes");
+    // Short ones are served, and one of the long ones when another has gone.
+    let small = frame(&[b"served"]);
+    let append = Request::Append {
+        binding,
+        frame: Rest(&small),
+    };
+    assert!(matches!(writer.call(&append), Answer::Appended { .. }));
+    drop(stuck);
+    let large = frame(&[&[7; 10 << 20]]);
+    let append = Request::Append {
+        binding,
+        frame: Rest(&large),
+    };
+    assert!(matches!(writer.call(&append), Answer::Appended { .. }));
+}
+
 fn follow(feed: &str) -> Request<'_> {
     Request::Follow {
         scope: ReadScope {

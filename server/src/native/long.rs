@@ -1,0 +1,81 @@
+//! Long: the memory of messages that do not come at once. Spec: server/spec/native-protocol.md §2.
+//!
+//! **Invariants**
+//! - A message of which more than [`KEPT_BYTES_MAX`] has come, and which is not whole, is read on only when
+//!   its whole length is reserved from the shard's budget, first come, first served. Before that a
+//!   connection keeps no more than one read brought.
+//! - What is reserved is given back when the message was handled, or did not come in time: a client that
+//!   drips holds it for a bounded while.
+//!
+//! **Not here**: the bytes themselves (`reader`).
+
+use std::time::Duration;
+
+use sealog_engine::Permit;
+use sealog_protocol::{ErrorCode, MessageHeader};
+
+use super::connection::{Connection, Phase};
+use super::refuse::own;
+
+/// Bytes of an unfinished message that a connection may keep without asking.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+/// Time for a long message to come, whatever its length.
+const GRACE: Duration = Duration::from_secs(10);
+/// And for this many bytes of it, another second: the least rate.
+const BYTES_PER_SECOND_MIN: usize = 256 << 10;
+
+/// A long message on its way.
+pub(super) struct Long {
+    _permit: Permit,
+    due_ns: u64,
+}
+
+impl Connection {
+    /// Reserves the length of the message that `kept` is the beginning of, if it is a long one.
+    /// `false`: the connection has ended meanwhile.
+    pub(super) async fn reserve(&self, kept: &[u8], long: &mut Option<Long>) -> bool {
+        if long.is_some() || kept.len() <= KEPT_BYTES_MAX {
+            return true;
+        }
+        // The header was looked at before: it is in order.
+        let limit = self.service.message_bytes_max();
+        let Ok(Some(header)) = MessageHeader::peek(kept, limit) else {
+            return true;
+        };
+        let bytes = header.message_bytes;
+        let reserved = async { self.service.receiving.acquire(bytes).await };
+        let ending = async {
+            let ending = || (self.phase() >= Phase::Closing).then_some(());
+            self.ending.until(ending).await;
+            None
+        };
+        let Some(permit) = futures_lite::future::or(reserved, ending).await else {
+            return false;
+        };
+        let time = GRACE + Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        *long = Some(Long {
+            _permit: permit,
+            due_ns: self.service.side.monotonic_ns().saturating_add(time_ns),
+        });
+        true
+    }
+
+    /// Waits until the long message is overdue; without one, for ever.
+    pub(super) async fn overdue(&self, long: Option<&Long>) {
+        let Some(long) = long else {
+            return std::future::pending().await;
+        };
+        let left_ns = long.due_ns.saturating_sub(self.service.side.monotonic_ns());
+        self.service.side.sleep(Duration::from_nanos(left_ns)).await;
+        self.fail(own(
+            ErrorCode::TimedOut,
+            "a message of this length did not come in time",
+        ));
+    }
+}
+
+/// Budget of a shard for messages on their way: room for two of the longest.
+pub(super) fn budget_bytes(message_bytes_max: usize) -> usize {
+    2 * message_bytes_max
+}
