@@ -72,8 +72,7 @@ impl Connection {
         request.bytes_max = request.bytes_max.clamp(1, LARGE_BYTES);
         self.run_task(async move |connection| {
             connection.wait_for_socket().await;
-            let engine = connection.service.side.handle();
-            match engine.read(request).await {
+            match connection.read_until_closing(request).await {
                 Ok(chunk) => {
                     connection.outbox.answered(asks.1);
                     connection.send(chunk, (asks.0, 0));
@@ -81,6 +80,21 @@ impl Connection {
                 Err(error) => connection.answer_result(Err(error), asks),
             }
         });
+    }
+
+    /// Reads; what waits for records stops waiting when the connection is to end: the server drains.
+    async fn read_until_closing(&self, request: ReadRequest) -> Result<ReadChunk> {
+        let engine = self.service.side.handle();
+        let at_once = ReadRequest {
+            wait: Duration::ZERO,
+            ..request.clone()
+        };
+        let closing = async {
+            let closing = || (self.phase() >= Phase::Closing).then_some(());
+            self.ending.until(closing).await;
+            engine.read(at_once).await
+        };
+        futures_lite::future::or(engine.read(request), closing).await
     }
 
     /// Records as they come.

@@ -226,13 +226,13 @@ fn admin_is_ready_until_the_drain_and_a_second_signal_ends_at_once() {
     assert_eq!(server.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(server.get("/readyz"), (200, "ready\n".to_owned()));
     assert_eq!(server.metric("sealog_server_ready", ""), 1);
-    // A reader that waits for records keeps the drain from ending.
+    // A client that asks for more than sockets hold, and takes nothing, keeps the drain from ending.
     let mut client = Connection::open(server.address);
-    client.feed("orders");
-    client.send(&read(60_000));
-    // It is under way once something behind it was answered.
-    client.send(&Request::Ping {});
-    assert!(client.receive().is_some());
+    let binding = client.feed("orders");
+    append(&mut client, binding, &[&[7; 1 << 20]]);
+    for _ in 0..64 {
+        client.send(&read(0));
+    }
     let begun = Instant::now();
     server.signal(libc::SIGTERM);
     let (mut status, mut reason) = (200, String::new());
@@ -248,6 +248,25 @@ fn admin_is_ready_until_the_drain_and_a_second_signal_ends_at_once() {
     let (status, lines) = server.end();
     assert_eq!(status, Some(128 + libc::SIGTERM), "{lines:?}");
     assert_in_order(&lines, &["draining", "ending at once"]);
+}
+
+#[test]
+fn drain_answers_a_read_that_waits_at_once() {
+    let server = Observed::start(&[]);
+    let mut client = Connection::open(server.address);
+    client.feed("orders");
+    client.send(&read(60_000));
+    // It is under way once something behind it was answered.
+    client.send(&Request::Ping {});
+    assert!(client.receive().is_some());
+    let begun = Instant::now();
+    server.signal(libc::SIGTERM);
+    let (_, answer) = client.receive().unwrap();
+    assert!(matches!(answer, Answer::Records { .. }), "{answer:?}");
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(0), "{lines:?}");
+    assert!(begun.elapsed().as_secs() < 5, "{lines:?}");
+    assert_in_order(&lines, &["draining", "drained"]);
 }
 
 #[test]
