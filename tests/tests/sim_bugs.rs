@@ -50,10 +50,11 @@ fn bug_ack_before_sync_is_caught() {
 fn bug_ack_before_sync_is_caught_by_a_script() {
     activate("ack_before_sync");
     let drawn = (0..SEEDS).map(|seed| Rng::derive(seed, "script").bytes(SCRIPT_BYTES_MAX));
-    let found = drawn.filter_map(|script| run(&script).err()).next();
+    // Some scripts end sooner, in a log whose later groups say that the lost one was durable.
+    let mut found = drawn.filter_map(|script| run(&script).err());
+    let told = found.find(|breach| breach.contains("is lost"));
     activate("");
-    let breach = found.expect("a breach");
-    assert!(breach.contains("is lost"), "{breach}");
+    told.expect("a script that tells of an acknowledged batch that is lost");
 }
 
 #[test]

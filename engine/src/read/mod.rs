@@ -140,6 +140,11 @@ impl<E: Env> LogService<E> {
             let left = deadline_ns.saturating_sub(self.env.monotonic_ns());
             let got = !chunk.frames.is_empty() || chunk.ended || chunk.next > first;
             if got || left == 0 || self.is_stopping() {
+                let empty_gap = chunk.frames.is_empty() && chunk.next > first;
+                if chunk.ended || empty_gap {
+                    // What ended the stream, or took the range, must not be undone by a crash.
+                    self.settle().await?;
+                }
                 return Ok(chunk);
             }
             race(moved, self.env.sleep(Duration::from_nanos(left))).await;

@@ -54,6 +54,8 @@ pub(super) struct Connection {
     pub(super) running: Cell<usize>,
     /// When bytes last came, and since when the reader waits for some; nanoseconds.
     pub(super) heard_ns: Cell<u64>,
+    /// The reader waits for bytes: silence is the client's.
+    pub(super) reading: Cell<bool>,
     /// When bytes last left.
     pub(super) spoke_ns: Cell<u64>,
     phase: Cell<Phase>,
@@ -74,6 +76,7 @@ impl Connection {
             bindings: RefCell::new(Vec::new()),
             running: Cell::new(0),
             heard_ns: Cell::new(now_ns),
+            reading: Cell::new(false),
             spoke_ns: Cell::new(now_ns),
             phase: Cell::new(Phase::New),
             ending: Event::new(),

@@ -69,9 +69,14 @@ impl Connection {
     /// One answer's worth.
     pub(super) fn read_once(self: &Rc<Self>, mut request: ReadRequest, wait_ms: u32, asks: Asks) {
         request.wait = Duration::from_millis(wait_ms.into());
-        request.bytes_max = request.bytes_max.clamp(1, LARGE_BYTES);
         self.run_task(async move |connection| {
             connection.wait_for_socket().await;
+            // Beside others the answers that are ready at the same time must be small.
+            let most = match connection.running.get() {
+                0 | 1 => LARGE_BYTES,
+                _ => SMALL_BYTES,
+            };
+            request.bytes_max = request.bytes_max.clamp(1, most);
             match connection.read_until_closing(request).await {
                 Ok(chunk) => {
                     connection.outbox.answered(asks.1);
@@ -104,15 +109,15 @@ impl Connection {
             ended: Cell::new(false),
             changed: Event::new(),
         });
-        let known = self.follows.0.borrow_mut().insert(asks.0, follow.clone());
-        if known.is_some() {
+        // Before it is put in: the one under way must stay where its end is looked for.
+        if self.follows.0.borrow().contains_key(&asks.0) {
             self.fail(super::refuse::bad_message(
                 "a follow with this request id is under way",
             ));
             return;
         }
-        let connection = self.clone();
-        self.service.side.spawn("native follow", async move {
+        self.follows.0.borrow_mut().insert(asks.0, follow.clone());
+        self.run_task(async move |connection| {
             let done = connection.send_records(request, &follow, asks.0).await;
             connection.follows.0.borrow_mut().remove(&asks.0);
             connection.outbox.answered(asks.1);

@@ -17,6 +17,8 @@ use super::service::HELLO_TIMEOUT;
 
 /// Silence, in heartbeats, after which a client is given up.
 const MISSED_MAX: u32 = 3;
+/// Longest heartbeat that is kept: a task waits for it, also when its connection has ended.
+const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 /// Shortest heartbeat that is kept.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
@@ -40,7 +42,8 @@ impl Connection {
         if heartbeat_ms == 0 {
             return;
         }
-        let beat = Duration::from_millis(heartbeat_ms.into()).max(HEARTBEAT_MIN);
+        let asked = Duration::from_millis(heartbeat_ms.into());
+        let beat = asked.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
         let connection = Rc::downgrade(self);
         let side = self.service.side.clone();
         self.service.side.spawn("native pulse", async move {
@@ -57,7 +60,7 @@ impl Connection {
     fn beat(&self, beat: Duration) {
         let now_ns = self.service.side.monotonic_ns();
         let since = |then_ns: u64| Duration::from_nanos(now_ns.saturating_sub(then_ns));
-        if since(self.heard_ns.get()) > beat * MISSED_MAX {
+        if self.reading.get() && since(self.heard_ns.get()) > beat * MISSED_MAX {
             let text = format!("nothing heard for {MISSED_MAX} heartbeats");
             self.fail(own(ErrorCode::TimedOut, &text));
         } else if since(self.spoke_ns.get()) >= beat / 2 && self.outbox.waiting() == 0 {

@@ -40,9 +40,6 @@ struct Queued {
     batch: Batch,
 }
 
-/// Requests that run as tasks of one connection at once.
-const RUNNING_MAX: usize = 256;
-
 impl Connection {
     /// Reads until the connection has ended, or nothing more may be read.
     pub(super) async fn read(self: &Rc<Self>) {
@@ -72,8 +69,7 @@ impl Connection {
             if self.phase() >= Phase::Closing {
                 return Some(false);
             }
-            let free = self.outbox.unanswered() <= credit && self.running.get() < RUNNING_MAX;
-            free.then_some(true)
+            (self.outbox.unanswered() <= credit).then_some(true)
         });
         emptied.await
     }
@@ -82,6 +78,7 @@ impl Connection {
     /// ended, or the server drains.
     async fn fill(self: &Rc<Self>, kept: &mut Vec<u8>, long: Option<&Long>) -> Option<Step> {
         self.hear();
+        self.reading.set(true);
         let read = poll_fn(|cx| {
             let mut scratch = self.service.scratch.borrow_mut();
             // A long message is gathered; others are handled in the shard's own buffer.
@@ -115,6 +112,7 @@ impl Connection {
         };
         let given_up = futures_lite::future::or(ending, overdue);
         let step = futures_lite::future::or(read, given_up).await;
+        self.reading.set(false);
         self.hear();
         step
     }
@@ -178,6 +176,8 @@ impl Connection {
             handled += header.message_bytes;
             let body = &rest[HEADER_BYTES..header.message_bytes];
             if let Some(queued) = self.message(&header, body) {
+                // Queueing may take a while: what was decided before it is not held up by that.
+                self.outbox.filled.notify();
                 return Step::Queue(handled, Box::new(queued));
             }
         }

@@ -11,15 +11,19 @@ use sealog_engine::commit::CommitKind;
 use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
 use sealog_engine::{Error, FeedOptions, FeedRef, Handle, ProducerInfo, ProductionEnv, Result};
 use sealog_frame::Batch;
-use sealog_protocol::{Answer, LogInfo, Refusal, Request, Settling};
+use sealog_protocol::{Answer, ErrorCode, LogInfo, Refusal, Request, Settling};
 
 use super::connection::{Connection, Phase};
 use super::convert;
-use super::refuse::{bad_message, refusal};
+use super::refuse::{bad_message, own, refusal};
 
 /// Request id, and how many bytes it took.
 pub(super) type Asks = (u64, usize);
 type Engine = Handle<ProductionEnv>;
+
+/// Requests that run as tasks of one connection at once, follows among them. One more is refused: were
+/// reading to stop instead, what ends a follow could not be read.
+const RUNNING_MAX: usize = 256;
 
 /// Entries of a page, at most.
 const PAGE_MAX: u32 = 1000;
@@ -42,6 +46,12 @@ impl Connection {
             Request::Cancel {} => {
                 self.outbox.answered(asks.1);
                 self.follows.cancel(asks.0);
+            }
+            _ if self.running.get() >= RUNNING_MAX => {
+                let mut refusal = own(ErrorCode::Overloaded, "as many requests as may run at once");
+                refusal.limit = Some(RUNNING_MAX as u64);
+                refusal.retryable = true;
+                self.answer_refused(refusal, asks.0, asks.1);
             }
             Request::Read { scope, wait_ms } => {
                 self.read_once(convert::read(&scope), wait_ms, asks);

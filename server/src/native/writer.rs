@@ -10,11 +10,15 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use sealog_engine::Listen;
 use sealog_protocol::{Answer, CONNECTION};
 
 use super::connection::{Connection, Phase};
+
+/// How long a connection that is closed from here waits for the other side's end.
+const LINGER: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// Sends until the connection has ended.
@@ -54,6 +58,19 @@ impl Connection {
             let _ = self.stream.write_all(&bytes).await;
         }
         self.stream.finish().await;
+        // A socket that is closed with bytes unread takes back what it sent and the peer has not yet got.
+        let rest = async { while self.discard().await {} };
+        let enough = self.service.side.sleep(LINGER);
+        futures_lite::future::or(rest, enough).await;
+    }
+
+    /// Reads and forgets; `false` at the end.
+    async fn discard(&self) -> bool {
+        let read = poll_fn(|cx| {
+            let mut scratch = self.service.scratch.borrow_mut();
+            self.stream.poll_read(cx, &mut scratch)
+        });
+        matches!(read.await, Ok(bytes) if bytes > 0)
     }
 }
 

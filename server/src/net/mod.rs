@@ -51,6 +51,8 @@ impl Claim {
         socket.set_nonblocking(true)?;
         // Connections inherit them. Left alone, the system grows each to megabytes, and what clients
         // that stall leave in them is this process's memory as cgroups count it.
+        // A peer that is gone without a word is noticed, in time.
+        socket.set_keepalive(true)?;
         socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.bind(&address.into())?;

@@ -20,8 +20,9 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::Socket;
 
-/// Plain bytes that are encrypted at once.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Plain bytes that are encrypted at once: half of what the session holds back at most, so that an answer
+/// of its own to a new key finds room beside them.
+const CHUNK_BYTES: usize = 32 << 10;
 
 /// Where certificate and key lie, in PEM.
 #[derive(Debug, Clone)]

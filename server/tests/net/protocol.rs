@@ -213,3 +213,53 @@ fn sigterm_answers_what_was_taken_in_and_ends_with_status_0() {
     assert!(client.receive().is_none());
     assert_eq!(server.wait().code(), Some(0));
 }
+
+#[test]
+fn follow_with_an_id_in_use_ends_the_connection_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), &[]);
+    let mut client = server.connect();
+    client.feed("f");
+    let mut bytes = Vec::new();
+    let follow = Request::Follow {
+        scope: scope("f"),
+        credit_bytes: 0,
+    };
+    follow.encode(77, 0, &mut bytes);
+    follow.encode(77, 0, &mut bytes);
+    std::io::Write::write_all(&mut client.stream, &bytes).unwrap();
+    while let Some((header, answer)) = client.receive() {
+        let last = matches!(answer, Answer::Refused { .. }) || header.request == 77;
+        assert!(last, "{answer:?}");
+    }
+    // Were it still counted, the drain would wait for it.
+    let begun = std::time::Instant::now();
+    drop(client);
+    server.signal(libc::SIGTERM);
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(8));
+}
+
+#[test]
+fn requests_beyond_what_may_run_at_once_are_refused_and_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let mut client = server.connect();
+    client.feed("f");
+    let wait = Request::Read {
+        scope: scope("f"),
+        wait_ms: 600_000,
+    };
+    for _ in 0..256 {
+        client.send(&wait);
+    }
+    let answer = client.call(&wait);
+    let Answer::Refused { refusal } = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(
+        (refusal.code, refusal.limit, refusal.retryable),
+        (ErrorCode::Overloaded, Some(256), true)
+    );
+    assert!(matches!(client.call(&Request::Ping {}), Answer::Pong {}));
+}
