@@ -179,7 +179,7 @@ pub(super) const METRICS: &[Metric] = &[
         "budget_used_bytes",
         Kind::Gauge,
         "log",
-        "Of inflight_bytes_max: what batches, answers and packing hold",
+        "Of inflight_bytes_max: what batches hold that wait in a queue or come from another shard",
     ),
     (
         "budget_limit_bytes",
