@@ -38,21 +38,7 @@ impl Client {
         };
         let within = self.options().request_timeout;
         let message = conn.ask(&append, within).await?;
-        match message.answer()? {
-            Answer::Appended {
-                first,
-                last,
-                records,
-                duplicate,
-                producer_sequence,
-            } => Ok(Ack {
-                first,
-                last,
-                records,
-                duplicate,
-                producer_sequence,
-            }),
-            _ => Err(Error::protocol("an append is answered by something else")),
-        }
+        Ack::of(&message.answer()?)
+            .ok_or_else(|| Error::protocol("an append is answered by something else"))
     }
 }

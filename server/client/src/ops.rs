@@ -183,7 +183,7 @@ impl Client {
     /// # Cancel safety
     /// Dropped after it was sent, the stream may be sealed; publication goes on by itself.
     pub async fn seal(&self, feed: &str, message: &str) -> Result<CommitInfo> {
-        self.seal_as(feed, None, message).await
+        self.seal_under(feed, None, message).await
     }
 
     /// As [`Client::seal`], under the writer epoch `token` if one is given: that of somebody's lease.
@@ -194,15 +194,6 @@ impl Client {
     /// # Cancel safety
     /// As [`Client::seal`].
     pub async fn seal_under(
-        &self,
-        feed: &str,
-        token: Option<u64>,
-        message: &str,
-    ) -> Result<CommitInfo> {
-        self.seal_as(feed, token, message).await
-    }
-
-    pub(crate) async fn seal_as(
         &self,
         feed: &str,
         token: Option<u64>,

@@ -216,21 +216,11 @@ fn deliver(
     }
     let ordinal = header.request & ((1 << ORDINAL_BITS) - 1);
     let ack = match Answer::decode(header.kind, &whole[HEADER_BYTES..])? {
-        Answer::Appended {
-            first,
-            last,
-            records,
-            duplicate,
-            producer_sequence,
-        } => Ok(Ack {
-            first,
-            last,
-            records,
-            duplicate,
-            producer_sequence,
-        }),
         Answer::Refused { refusal } => Err(Error::from(&refusal)),
-        _ => return Err(Error::protocol("an append is answered by something else")),
+        answer => match Ack::of(&answer) {
+            Some(ack) => Ok(ack),
+            None => return Err(Error::protocol("an append is answered by something else")),
+        },
     };
     batch.acks.push((ordinal, ack));
     Ok(())

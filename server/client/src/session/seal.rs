@@ -72,7 +72,7 @@ impl Shared {
             return Ok(commit);
         }
         loop {
-            let error = match self.client.seal_as(&self.feed, token, message).await {
+            let error = match self.client.seal_under(&self.feed, token, message).await {
                 Ok(commit) => return Ok(commit),
                 Err(error) => error,
             };

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 
 use sealog_frame::Batch;
-use sealog_protocol::Effects;
+use sealog_protocol::{Answer, Effects};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -34,6 +34,28 @@ pub struct Ack {
     pub duplicate: bool,
     /// Highest producer sequence accepted, for a session with an identity.
     pub producer_sequence: Option<u64>,
+}
+
+impl Ack {
+    /// What `answer` acknowledges; `None`: it answers something else.
+    pub(crate) fn of(answer: &Answer<'_>) -> Option<Self> {
+        match *answer {
+            Answer::Appended {
+                first,
+                last,
+                records,
+                duplicate,
+                producer_sequence,
+            } => Some(Self {
+                first,
+                last,
+                records,
+                duplicate,
+                producer_sequence,
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// A batch of which no acknowledgement has left yet.
