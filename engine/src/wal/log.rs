@@ -24,6 +24,7 @@ use crate::frontier::Frontiers;
 use crate::ids::{FeedId, LogId, StreamId};
 use crate::limits::WalConfig;
 use crate::sync::Event;
+use crate::wal::alone::Alone;
 use crate::wal::entry::{self, Change};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES};
 use crate::wal::pace::Pace;
@@ -104,6 +105,7 @@ struct Inner<E: Env> {
     space: Rc<Space<E>>,
     cache: RefCell<GroupCache>,
     pace: Pace,
+    alone: Alone,
     work: Event,
     progress: Event,
     /// Notified when completions are due.
@@ -167,6 +169,7 @@ impl<E: Env> Wal<E> {
             space: space.clone(),
             cache,
             pace: Pace::new(params.config.cache_bytes, params.end),
+            alone: Alone::default(),
             work: Event::new(),
             progress,
             answers: Event::new(),
