@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use sealog_engine::{Event, FeedRef, LocalLog};
 use sealog_protocol::{Answer, CONNECTION, Refusal};
@@ -58,6 +59,8 @@ pub(super) struct Connection {
     pub(super) reading: Cell<bool>,
     /// When bytes last left.
     pub(super) spoke_ns: Cell<u64>,
+    /// The heartbeat that the client asked for.
+    pub(super) heartbeat: Cell<Option<Duration>>,
     phase: Cell<Phase>,
     /// Notified when nothing more is to be read.
     pub(super) ending: Event,
@@ -78,6 +81,7 @@ impl Connection {
             heard_ns: Cell::new(now_ns),
             reading: Cell::new(false),
             spoke_ns: Cell::new(now_ns),
+            heartbeat: Cell::new(None),
             phase: Cell::new(Phase::New),
             ending: Event::new(),
         })

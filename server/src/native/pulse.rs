@@ -15,8 +15,8 @@ use super::connection::{Connection, Phase};
 use super::refuse::own;
 use super::service::HELLO_TIMEOUT;
 
-/// Silence, in heartbeats, after which a client is given up.
-const MISSED_MAX: u32 = 3;
+/// Silence, in heartbeats, after which a client is given up; also how long it may take nothing.
+pub(super) const MISSED_MAX: u32 = 3;
 /// Longest heartbeat that is kept: a task waits for it, also when its connection has ended.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 /// Shortest heartbeat that is kept.
@@ -44,6 +44,7 @@ impl Connection {
         }
         let asked = Duration::from_millis(heartbeat_ms.into());
         let beat = asked.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
+        self.heartbeat.set(Some(beat));
         let connection = Rc::downgrade(self);
         let side = self.service.side.clone();
         self.service.side.spawn("native pulse", async move {

@@ -193,6 +193,8 @@ impl NativeService {
         self.changed.notify();
         for connection in self.connections.borrow().values() {
             connection.set_phase(Phase::Closing);
+            // Also who was leaving already must hurry.
+            connection.ending.notify();
         }
     }
 
