@@ -18,7 +18,7 @@ pub struct Observed {
     admin: SocketAddr,
     stderr: BufReader<ChildStderr>,
     lines: Vec<String>,
-    _dir: TempDir,
+    pub dir: TempDir,
 }
 
 impl Observed {
@@ -55,7 +55,7 @@ impl Observed {
             admin,
             stderr,
             lines,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -345,21 +345,20 @@ fn metrics_parse_and_count_what_was_done() {
     assert!(described.len() > 20, "{text}");
 }
 
-#[test]
-fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
-    let server = Observed::start_with(&[], |command| {
-        // SAFETY: one async-signal-safe call between fork and exec. The system's word that a file
-        // may not grow any more is an error of the write then, not the end of the process.
-        unsafe {
-            command.pre_exec(|| {
-                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-                Ok(())
-            })
-        }
-    });
-    let mut client = Connection::open(server.address);
-    let binding = client.feed("orders");
-    append(&mut client, binding, &[b"a"]);
+/// The system's word that a file may not grow any more is an error of the write then, not the end of the
+/// process.
+pub fn without_file_size_signal(command: &mut Command) -> &mut Command {
+    // SAFETY: one async-signal-safe call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            Ok(())
+        })
+    }
+}
+
+/// From here on every write to a file fails.
+pub fn limit_files(server: &Observed) {
     let none = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -375,6 +374,15 @@ fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
         )
     };
     assert_eq!(limited, 0);
+}
+
+#[test]
+fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
+    let server = Observed::start_with(&[], without_file_size_signal);
+    let mut client = Connection::open(server.address);
+    let binding = client.feed("orders");
+    append(&mut client, binding, &[b"a"]);
+    limit_files(&server);
     let frame = frame(&[b"b"]);
     client.send(&Request::Append {
         binding,
