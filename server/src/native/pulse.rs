@@ -12,8 +12,9 @@ use std::time::Duration;
 use sealog_protocol::{Answer, CONNECTION, ErrorCode};
 
 use super::connection::{Connection, Phase};
+use super::opening::{OPENING_MAX, Place};
 use super::refuse::own;
-use super::service::HELLO_TIMEOUT;
+use super::service::{CROWDED, HELLO_TIMEOUT};
 
 /// Silence, in heartbeats, after which a client is given up; also how long it may take nothing.
 pub(super) const MISSED_MAX: u32 = 3;
@@ -23,16 +24,28 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
 impl Connection {
-    /// Closes the connection if it has not been welcomed in time.
-    pub(super) fn limit_hello(self: &Rc<Self>) {
+    /// Closes the connection if it has not been welcomed in time, or its place goes to another one.
+    pub(super) fn limit_hello(self: &Rc<Self>, place: Rc<Place>, accepted_ns: u64) {
         let connection = Rc::downgrade(self);
         let side = self.service.side.clone();
         self.service.side.spawn("native hello", async move {
-            side.sleep(HELLO_TIMEOUT).await;
+            let had = Duration::from_nanos(side.monotonic_ns().saturating_sub(accepted_ns));
+            let late = async {
+                side.sleep(HELLO_TIMEOUT.saturating_sub(had)).await;
+                own(ErrorCode::TimedOut, "no hello within 10 s")
+            };
+            let lost = async {
+                place.lost().await;
+                let mut refusal = own(ErrorCode::Overloaded, CROWDED);
+                refusal.limit = Some(OPENING_MAX as u64);
+                refusal.retryable = true;
+                refusal
+            };
+            let refusal = futures_lite::future::or(late, lost).await;
             if let Some(connection) = connection.upgrade()
                 && connection.phase() == Phase::New
             {
-                connection.fail(own(ErrorCode::TimedOut, "no hello within 10 s"));
+                connection.fail(refusal);
             }
         });
     }

@@ -22,8 +22,10 @@ use super::pulse::MISSED_MAX;
 
 /// The other side is given up when it has taken nothing for so long: nobody waits for it meanwhile.
 const STALL: Duration = Duration::from_secs(60);
-/// And when the server drains: others wait for the end.
+/// And when the server drains, or the client may be gone: others wait for the end.
 const STALL_DRAINING: Duration = Duration::from_secs(2);
+/// And when its time is over.
+const STALL_LATE: Duration = Duration::from_secs(1);
 /// How long a connection that is closed from here waits for the other side's end.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -35,7 +37,9 @@ impl Connection {
             listens.clear();
             listens.push(self.outbox.filled.listen());
             self.appends.listen(&mut listens);
-            self.appends.settle(&self.outbox, &self.service.meters);
+            let late = self.phase() >= Phase::Late;
+            self.appends
+                .settle(late, &self.outbox, &self.service.meters);
             while let Some(parcel) = self.outbox.next() {
                 if !self.put_out(&parcel.bytes).await {
                     return;
@@ -45,7 +49,7 @@ impl Connection {
             }
             match self.phase() {
                 Phase::Ended => return,
-                Phase::Closing if self.is_settled() && self.outbox.waiting() == 0 => {
+                Phase::Closing | Phase::Late if self.is_settled() && self.outbox.waiting() == 0 => {
                     self.part().await;
                     return;
                 }
@@ -92,7 +96,8 @@ impl Connection {
     /// How long the other side may take nothing.
     fn patience(&self) -> Duration {
         match self.heartbeat.get() {
-            _ if self.service.is_draining() => STALL_DRAINING,
+            _ if self.phase() == Phase::Late => STALL_LATE,
+            _ if self.service.is_draining() || self.has_left() => STALL_DRAINING,
             Some(beat) => beat * MISSED_MAX,
             None => STALL,
         }
