@@ -318,12 +318,12 @@ impl<E: Env> Wal<E> {
         self.0.progress.until(|| self.outcome(group)).await
     }
 
-    /// Whether `group` is durable; `None` while it is under way.
+    /// Whether `group` is durable, whatever became of the log since; `None` while it is under way.
     pub(crate) fn outcome(&self, group: u64) -> Option<Result<()>> {
         let state = self.0.state.borrow();
         match &state.poisoned {
+            _ if group <= state.durable_groups => Some(Ok(())),
             Some(error) => Some(Err(error.clone())),
-            None if group <= state.durable_groups => Some(Ok(())),
             None => state.closed.then_some(Err(Error::Closed)),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - Answers leave in the order they were put in; what was put in meanwhile leaves in one write.
-//! - A request's bytes count as unanswered until its answer is with the system.
+//! - A request's bytes count as unanswered until its answer is with the system; one that is shorter than what
+//!   it makes the server keep counts [`CHARGE_BYTES_MIN`].
 //!
 //! **Not here**: the socket (`writer`).
 
@@ -11,6 +12,17 @@ use std::collections::VecDeque;
 
 use sealog_engine::Event;
 use sealog_protocol::Answer;
+
+/// Least that a request counts: a refused append is a few bytes, and what is known of it more.
+const CHARGE_BYTES_MIN: usize = 256;
+
+/// What a request of `bytes` counts; nothing if it was counted before.
+fn charge(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        _ => bytes.max(CHARGE_BYTES_MIN),
+    }
+}
 
 /// A buffer that grew beyond this is let go after use.
 const KEEP_BYTES: usize = 64 << 10;
@@ -39,13 +51,13 @@ pub(super) struct Outbox {
 impl Outbox {
     /// A request of `bytes` was taken in.
     pub(super) fn take_in(&self, bytes: usize) {
-        self.unanswered.set(self.unanswered.get() + bytes);
+        self.unanswered.set(self.unanswered.get() + charge(bytes));
     }
 
     /// A request of `bytes` needs no answer, or was answered otherwise.
     pub(super) fn answered(&self, bytes: usize) {
         self.unanswered
-            .set(self.unanswered.get().saturating_sub(bytes));
+            .set(self.unanswered.get().saturating_sub(charge(bytes)));
         self.emptied.notify();
     }
 
@@ -82,7 +94,7 @@ impl Outbox {
         };
         let before = last.bytes.len();
         encode(&mut last.bytes);
-        last.answered += answered;
+        last.answered += charge(answered);
         self.waiting
             .set(self.waiting.get() + last.bytes.len() - before);
     }

@@ -5,7 +5,8 @@
 //! - A message that is whole in what was read is handled where it lies: it is not copied first.
 //! - A length is held against its limit before the body is waited for (NATIVE-2); memory grows with the
 //!   bytes received, never with the bytes announced.
-//! - Nothing is read while more than the credit is unanswered (NATIVE-5), or the server drains.
+//! - Nothing is read while more than the credit is unanswered, or of answers waits for the socket (NATIVE-5),
+//!   or the server drains.
 //!
 //! **Not here**: what messages do (`requests`, `appends`).
 
@@ -16,11 +17,12 @@ use std::task::Poll;
 use sealog_engine::Direct;
 use sealog_frame::{Batch, FrameError, FrameView};
 use sealog_protocol::{
-    ErrorCode, HEADER_BYTES, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION, Request,
-    WireError,
+    CONNECTION, ErrorCode, HEADER_BYTES, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION,
+    Request, WireError,
 };
 
-use super::connection::{Binding, Connection, Phase};
+use super::bindings::Binding;
+use super::connection::{Connection, Phase};
 use super::long::Long;
 use super::refuse::{bad_message, frame_error, own, wire_refusal};
 
@@ -69,7 +71,8 @@ impl Connection {
             if self.phase() >= Phase::Closing {
                 return Some(false);
             }
-            (self.outbox.unanswered() <= credit).then_some(true)
+            let most = self.outbox.unanswered().max(self.outbox.waiting());
+            (most <= credit).then_some(true)
         });
         emptied.await
     }
@@ -89,10 +92,10 @@ impl Connection {
             let Poll::Ready(read) = self.stream.poll_read(cx, &mut scratch[kept.len()..]) else {
                 return Poll::Pending;
             };
-            let bytes = match read {
-                Ok(bytes) if bytes > 0 => kept.len() + bytes,
-                _ => return Poll::Ready(None),
+            let Some(bytes) = self.taken(read) else {
+                return Poll::Ready(None);
             };
+            let bytes = kept.len() + bytes;
             let step = self.handle(&scratch[..bytes]);
             let handled = match &step {
                 Step::Done(handled) | Step::Queue(handled, _) => *handled,
@@ -122,6 +125,17 @@ impl Connection {
         self.heard_ns.set(self.service.side.monotonic_ns());
     }
 
+    /// How many bytes came; `None` when none ever will.
+    fn taken(self: &Rc<Self>, read: std::io::Result<usize>) -> Option<usize> {
+        match read {
+            Ok(0) => self.leave(),
+            Ok(bytes) => return Some(bytes),
+            // It takes nothing either.
+            Err(_) => self.set_phase(Phase::Ended),
+        }
+        None
+    }
+
     /// Adds to `kept`, which holds the beginning of a long message.
     fn poll_more(
         self: &Rc<Self>,
@@ -129,11 +143,13 @@ impl Connection {
         kept: &mut Vec<u8>,
         scratch: &mut [u8],
     ) -> Poll<Option<Step>> {
-        match self.stream.poll_read(cx, scratch) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Ok(bytes)) if bytes > 0 => kept.extend_from_slice(&scratch[..bytes]),
-            Poll::Ready(_) => return Poll::Ready(None),
-        }
+        let Poll::Ready(read) = self.stream.poll_read(cx, scratch) else {
+            return Poll::Pending;
+        };
+        let Some(bytes) = self.taken(read) else {
+            return Poll::Ready(None);
+        };
+        kept.extend_from_slice(&scratch[..bytes]);
         let step = self.handle(kept);
         let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
         kept.drain(..*handled);
@@ -145,15 +161,18 @@ impl Connection {
 
     /// Handles what is whole in `kept`, after an append was queued.
     async fn handle_kept(self: &Rc<Self>, kept: &mut Vec<u8>) {
+        let mut at = 0;
         loop {
-            let step = self.handle(kept);
+            let step = self.handle(&kept[at..]);
             let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
-            kept.drain(..*handled);
+            at += *handled;
             match step {
                 Step::Queue(_, queued) => self.queue(*queued).await,
-                Step::Done(_) => return,
+                Step::Done(_) => break,
             }
         }
+        // Once, at the end: what is left would be moved for every message.
+        kept.drain(..at);
     }
 
     /// Handles every whole message at the start of `bytes`.
@@ -207,6 +226,13 @@ impl Connection {
         let meters = &self.service.meters;
         meters.requests.add(1);
         meters.request_bytes.add(header.message_bytes as u64);
+        if let Some((field, value)) = stray(header, &request) {
+            let text = format!("{field} = {value} from a client");
+            let mut refusal = bad_message(&text);
+            refusal.value = Some(value);
+            self.fail(refusal);
+            return None;
+        }
         match (self.phase(), request) {
             (Phase::New, Request::Hello { hello }) => self.hello(&hello, asks),
             (Phase::New, _) => self.fail(bad_message("the first message is no hello")),
@@ -246,13 +272,12 @@ impl Connection {
                 "the token is wrong or missing",
             );
         }
-        if self.service.is_crowded() {
+        if !self.welcome() {
             let mut refusal = own(ErrorCode::Overloaded, "as many connections as may be");
             refusal.limit = Some(self.service.options.connections_max as u64);
             refusal.retryable = true;
             return self.fail(refusal);
         }
-        self.set_phase(Phase::Open);
         self.keep_pulse(hello.heartbeat_ms);
         self.outbox.take_in(bytes);
         let welcome = self.service.welcome();
@@ -266,9 +291,7 @@ impl Connection {
     /// Decides about a batch where it lies, or hands it back to be queued.
     fn append(&self, binding: u32, frame: &[u8], (request, bytes): (u64, usize)) -> Option<Queued> {
         self.outbox.take_in(bytes);
-        let index = usize::try_from(binding).unwrap_or(usize::MAX);
-        let bindings = self.bindings.borrow();
-        let Some(bound) = bindings.get(index) else {
+        let Some(bound) = self.bindings.get(binding) else {
             let text = format!("binding {binding} is not known on this connection");
             let mut refusal = own(ErrorCode::NotBound, &text);
             refusal.value = Some(binding.into());
@@ -310,8 +333,17 @@ impl Connection {
         self.appends.fill(slot, Err(frame_error(error)));
     }
 
-    /// Queues an append: behind others of its log, or to the shard that owns it.
+    /// Queues an append, unless the time for its answer ends before there is room for it.
     async fn queue(self: &Rc<Self>, queued: Queued) {
+        let late = async {
+            let late = || (self.phase() >= Phase::Late).then_some(());
+            self.ending.until(late).await;
+        };
+        futures_lite::future::or(self.queue_in_turn(queued), late).await;
+    }
+
+    /// Queues an append: behind others of its log, or to the shard that owns it.
+    async fn queue_in_turn(self: &Rc<Self>, queued: Queued) {
         let Queued {
             request,
             bytes,
@@ -320,10 +352,13 @@ impl Connection {
         } = queued;
         let slot = self.appends.queued(binding.lane, (request, bytes));
         let side = &self.service.side;
-        let connection = self.clone();
+        // A log that is full does not keep a connection that has ended.
+        let connection = Rc::downgrade(self);
         let done = move |result| {
-            connection.appends.fill(slot, result);
-            connection.outbox.filled.notify();
+            if let Some(connection) = connection.upgrade() {
+                connection.appends.fill(slot, result);
+                connection.outbox.filled.notify();
+            }
         };
         if let Some(log) = &binding.log {
             let feed = binding.feed.clone();
@@ -337,6 +372,16 @@ impl Connection {
             Ok(outcome) => side.spawn("native crossing", async move { done(outcome.await) }),
             Err(error) => done(Err(error)),
         }
+    }
+}
+
+/// What a header says that only a server may say: which field, and its value.
+fn stray(header: &MessageHeader, request: &Request<'_>) -> Option<(&'static str, u64)> {
+    match (header.flags, header.request, request) {
+        (0, CONNECTION, Request::Goodbye {}) => None,
+        (0, CONNECTION, _) => Some(("request id", CONNECTION)),
+        (0, _, _) => None,
+        (flags, _, _) => Some(("flags", flags.into())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests: everything but appends and reads: each is a task of the shard that answers when it is done.
 //!
 //! **Invariants**
-//! - A request is answered once, whatever happens to it.
+//! - A request is answered once, whatever happens to it, unless its client is gone.
 //!
 //! **Not here**: appends (`reader`, `appends`), records (`follow`).
 
@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use sealog_engine::commit::CommitKind;
 use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
-use sealog_engine::{Error, FeedOptions, FeedRef, Handle, ProducerInfo, ProductionEnv, Result};
+use sealog_engine::{Error, FeedOptions, Handle, ProducerInfo, ProductionEnv, Result};
 use sealog_frame::Batch;
-use sealog_protocol::{Answer, ErrorCode, LogInfo, Refusal, Request, Settling};
+use sealog_protocol::{Answer, Effects, ErrorCode, LogInfo, Refusal, Request, Settling};
 
 use super::connection::{Connection, Phase};
 use super::convert;
@@ -20,6 +20,25 @@ use super::refuse::{bad_message, own, refusal};
 /// Request id, and how many bytes it took.
 pub(super) type Asks = (u64, usize);
 type Engine = Handle<ProductionEnv>;
+
+/// What a request that runs as a task does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It changes something.
+    Change,
+    /// It asks for something.
+    Query,
+    /// It asks for records: for as long, and as many, as there may be.
+    Records,
+}
+
+/// Why a task is not gone on with.
+enum Waiting {
+    /// Nobody waits for what it comes to.
+    Nobody,
+    /// Its client has waited as long as it may.
+    TooLong,
+}
 
 /// Requests that run as tasks of one connection at once, follows among them. One more is refused: were
 /// reading to stop instead, what ends a follow could not be read.
@@ -87,52 +106,97 @@ impl Connection {
         }
     }
 
-    /// Runs `work` as a task and answers with what it comes to.
-    fn task<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    /// Runs `work`, which changes something, as a task and answers with what it comes to.
+    fn change<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    where
+        F: Future<Output = Result<Answer<'static>>> + 'static,
+    {
+        self.task(asks, Kind::Change, work);
+    }
+
+    /// Runs `work`, which changes nothing, as a task and answers with what it comes to.
+    fn query<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    where
+        F: Future<Output = Result<Answer<'static>>> + 'static,
+    {
+        self.task(asks, Kind::Query, work);
+    }
+
+    fn task<F>(self: &Rc<Self>, asks: Asks, kind: Kind, work: impl FnOnce(Engine) -> F + 'static)
     where
         F: Future<Output = Result<Answer<'static>>> + 'static,
     {
         let future = work(self.service.side.handle().clone());
-        self.run_task(async move |connection| {
+        self.run_task(asks, kind, async move |connection| {
             connection.answer_result(future.await, asks);
         });
     }
 
-    /// Runs `work` as a task that counts as one of the connection's.
-    pub(super) fn run_task<F>(self: &Rc<Self>, work: F)
+    /// Runs `work`, which answers, as a task that counts as one of the connection's. It is dropped when
+    /// nobody waits for its answer any more, and when the time for it is over.
+    pub(super) fn run_task<F>(self: &Rc<Self>, asks: Asks, kind: Kind, work: F)
     where
         F: AsyncFnOnce(&Rc<Self>) + 'static,
     {
         self.running.set(self.running.get() + 1);
         let connection = self.clone();
         self.service.side.spawn("native request", async move {
-            work(&connection).await;
+            let done = async {
+                work(&connection).await;
+                None
+            };
+            let given_up = async { Some(connection.given_up(kind).await) };
+            match futures_lite::future::or(done, given_up).await {
+                None => {}
+                Some(Waiting::Nobody) => connection.outbox.answered(asks.1),
+                Some(Waiting::TooLong) => connection.answer_late(asks, kind),
+            }
             connection.running.set(connection.running.get() - 1);
             connection.outbox.filled.notify();
             connection.outbox.emptied.notify();
         });
     }
 
+    /// Waits until there is no use in going on with a task of this kind.
+    async fn given_up(&self, kind: Kind) -> Waiting {
+        let given_up = || match self.phase() {
+            Phase::Ended => Some(Waiting::Nobody),
+            _ if self.has_left() && kind == Kind::Records => Some(Waiting::Nobody),
+            Phase::Late => Some(Waiting::TooLong),
+            Phase::New | Phase::Open | Phase::Closing => None,
+        };
+        self.ending.until(given_up).await
+    }
+
+    /// Answers that what was asked for is not known to have happened, or not.
+    fn answer_late(&self, (request, bytes): Asks, kind: Kind) {
+        let text = Error::Closed.to_string();
+        let mut refusal = refusal(&Error::Closed, &text);
+        if kind != Kind::Change {
+            refusal.effects = Effects::None;
+        }
+        self.answer_refused(refusal, request, bytes);
+    }
+
     fn bind_named(self: &Rc<Self>, name: String, asks: Asks) {
-        self.run_task(async move |connection| {
-            let engine = connection.service.side.handle();
-            let bound = engine.feed(&name).await.map(|info| {
-                let feed = FeedRef {
-                    name: name.as_str().into(),
-                    id: Some(info.id),
-                };
-                Answer::Bound {
-                    binding: connection.bind(feed),
-                    feed: info.id.0,
-                    next_sequence: info.next_sequence,
-                }
-            });
+        self.run_task(asks, Kind::Query, async move |connection| {
+            let bound = connection.bind_now(&name).await;
             connection.answer_result(bound, asks);
         });
     }
 
+    async fn bind_now(&self, name: &str) -> Result<Answer<'static>> {
+        let info = self.service.side.handle().feed(name).await?;
+        self.bindings.check(info.id)?;
+        Ok(Answer::Bound {
+            binding: self.bind(name, info.id),
+            feed: info.id.0,
+            next_sequence: info.next_sequence,
+        })
+    }
+
     fn lease(self: &Rc<Self>, name: String, resume: bool, asks: Asks) {
-        self.run_task(async move |connection| {
+        self.run_task(asks, Kind::Change, async move |connection| {
             let leased = connection.take_lease(&name, resume).await;
             connection.answer_result(leased, asks);
         });
@@ -140,18 +204,17 @@ impl Connection {
 
     async fn take_lease(&self, name: &str, resume: bool) -> Result<Answer<'static>> {
         let engine = self.service.side.handle();
+        if self.bindings.is_full() {
+            // Before anybody is fenced for it.
+            self.bindings.check(engine.feed(name).await?.id)?;
+        }
         let lease = match resume {
             false => engine.open(name).await?,
             true => engine.resume(name).await?,
         };
-        let id = lease.feed;
-        let feed = FeedRef {
-            name: name.into(),
-            id: Some(id),
-        };
         Ok(Answer::Leased {
-            binding: self.bind(feed),
-            feed: id.0,
+            binding: self.bind(name, lease.feed),
+            feed: lease.feed.0,
             epoch: lease.epoch.0,
             stream: lease.stream.0,
             next_sequence: lease.next_sequence,
@@ -167,21 +230,21 @@ impl Connection {
                 exclusive,
             } => {
                 let (feed, options) = (feed.to_owned(), FeedOptions { keys, exclusive });
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     let feed = engine.create_feed(&feed, options).await?.0;
                     Ok(Answer::Created { feed })
                 });
             }
             Request::DeleteFeed { feed } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     engine.delete_feed(&feed).await?;
                     Ok(Answer::Done {})
                 });
             }
             Request::DescribeFeed { feed } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let feed = convert::feed(engine.feed(&feed).await?);
                     Ok(Answer::Feed { feed })
                 });
@@ -192,7 +255,7 @@ impl Connection {
                 limit,
             } => {
                 let (prefix, after) = (prefix.to_owned(), after.to_owned());
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let feeds = engine.list_feeds(&prefix, &after, page(limit)).await?;
                     let feeds = feeds.into_iter().map(convert::feed).collect();
                     Ok(Answer::Feeds { feeds })
@@ -203,7 +266,7 @@ impl Connection {
                 message,
                 frame,
             } => self.foresee(feed, message, frame.0, asks),
-            Request::Stats {} => self.task(asks, stats),
+            Request::Stats {} => self.query(asks, stats),
             request => self.ask_streams(request, asks),
         }
     }
@@ -212,7 +275,7 @@ impl Connection {
         let (feed, message) = (feed.to_owned(), message.map(str::to_owned));
         let batch = Batch::from_bytes(frame.to_vec(), &self.service.limits);
         let batch = batch.map_err(|error| Error::Batch(error.to_string()));
-        self.task(asks, async move |engine: Engine| {
+        self.query(asks, async move |engine: Engine| {
             let duplicate = engine.foresee(&feed, &batch?, message.as_deref()).await?;
             Ok(Answer::Foreseen { duplicate })
         });
@@ -226,7 +289,7 @@ impl Connection {
                 message,
             } => {
                 let (feed, message) = (feed.to_owned(), message.to_owned());
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     let commit = engine.seal(&feed, token.map(Epoch), &message).await?;
                     Ok(committed(commit))
                 });
@@ -242,7 +305,7 @@ impl Connection {
                     Settling::Seal => CommitKind::Sealed,
                     Settling::Discard => CommitKind::Discarded,
                 };
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     let stream = stream.map(StreamId);
                     let settled = engine.settle_stream(&feed, stream, kind, &message);
                     Ok(committed(settled.await?))
@@ -250,14 +313,14 @@ impl Connection {
             }
             Request::Repair { feed } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let commits = engine.repair(&feed).await?;
                     Ok(Answer::Repaired { commits })
                 });
             }
             Request::ListStreams { feed, after, limit } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let after = StreamId(after);
                     let streams = engine.list_streams(&feed, after, page(limit)).await?;
                     let streams = streams.into_iter().map(convert::stream).collect();
@@ -266,7 +329,7 @@ impl Connection {
             }
             Request::ListCommits { feed, from, limit } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let from = CommitNumber(from);
                     let commits = engine.list_commits(&feed, from, page(limit)).await?;
                     let commits = commits.into_iter().map(convert::commit).collect();
@@ -281,7 +344,7 @@ impl Connection {
         match request {
             Request::ListProducers { feed, after, limit } => {
                 let (feed, after) = (feed.to_owned(), after.map(<[u8]>::to_vec));
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let after = after.as_deref();
                     let producers = engine.list_producers(&feed, after, page(limit)).await?;
                     let producers = producers.into_iter().map(convert::producer).collect();
@@ -290,7 +353,7 @@ impl Connection {
             }
             Request::DescribeProducer { feed, id } => {
                 let (feed, id) = (feed.to_owned(), id.to_vec());
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let state = engine.producer(&feed, &id).await?;
                     let info = state.map(|state| ProducerInfo { id, state });
                     let producer = info.map(convert::producer);
