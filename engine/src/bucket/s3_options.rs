@@ -21,7 +21,7 @@ pub struct S3Options {
     pub bucket: String,
     /// What every key begins with, without slashes at its ends; may be empty.
     pub prefix: String,
-    /// Region; `None` takes `AWS_REGION` or `AWS_DEFAULT_REGION`, else us-east-1.
+    /// Region; `None` takes `AWS_REGION` or `AWS_DEFAULT_REGION`, else the profile's, else us-east-1.
     pub region: Option<String>,
     /// Where the store listens; `None` takes `AWS_ENDPOINT_URL`, else Amazon's own.
     pub endpoint: Option<String>,

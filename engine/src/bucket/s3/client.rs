@@ -18,6 +18,7 @@ use object_store::{ClientOptions, RetryConfig};
 use tokio::sync::Semaphore;
 
 use super::backoff::Backoff;
+use super::profile::{Profile, Surroundings};
 use super::reply::{Failure, Kind, Listening, listen};
 use crate::bucket::S3Options;
 use crate::env::BucketHealth;
@@ -60,6 +61,8 @@ impl Client {
             let named = std::env::var("AWS_REGION").ok();
             named.or_else(|| std::env::var("AWS_DEFAULT_REGION").ok())
         });
+        let profile = profile()?;
+        let region = region.or(profile.region);
         let region = region.unwrap_or_else(|| "us-east-1".to_owned());
         let mut client = ClientOptions::new()
             .with_connect_timeout(CONNECT_WAIT)
@@ -68,6 +71,14 @@ impl Client {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&options.bucket)
             .with_region(&region);
+        if let Some(keys) = profile.keys {
+            builder = builder
+                .with_access_key_id(keys.id)
+                .with_secret_access_key(keys.secret);
+            if let Some(token) = keys.token {
+                builder = builder.with_token(token);
+            }
+        }
         if let Some(endpoint) = &options.endpoint {
             // Whoever writes http:// means it.
             client = client.with_allow_http(endpoint.starts_with("http://"));
@@ -248,4 +259,14 @@ impl Client {
             cache_bytes: 0,
         }
     }
+}
+
+/// The profile to use: none where the process's own variables name credentials, or where they come from.
+fn profile() -> Result<Profile, Failure> {
+    let given = ["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"];
+    if given.iter().any(|name| std::env::var_os(name).is_some()) {
+        return Ok(Profile::default());
+    }
+    let found = Surroundings::of_process().profile();
+    found.map_err(|text| Failure::of(Kind::Denied, text))
 }

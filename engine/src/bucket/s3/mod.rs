@@ -18,6 +18,7 @@ mod cache;
 mod client;
 mod objects;
 mod probe;
+mod profile;
 mod ranges;
 mod reply;
 mod runtime;
