@@ -18,7 +18,7 @@ use crate::proxy::{Plan, Proxy};
 use crate::server::Server;
 
 /// Runs `test` on a runtime of two threads, or fails when it takes too long.
-fn within<T>(seconds: u64, test: impl Future<Output = T>) -> T {
+pub fn within<T>(seconds: u64, test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -52,7 +52,7 @@ async fn start(dir: &Path) -> Server {
 }
 
 /// With one shard the client has no port to go to but the proxy's.
-async fn start_one_shard(dir: &Path) -> Server {
+pub async fn start_one_shard(dir: &Path) -> Server {
     let (dir, config) = (dir.to_owned(), dir.join("one-shard.toml"));
     std::fs::write(&config, "shards = 1\n").unwrap();
     let started = tokio::task::spawn_blocking(move || {

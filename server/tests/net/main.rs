@@ -7,6 +7,7 @@ mod command;
 mod ends;
 #[allow(dead_code, reason = "programs have a `main` of their own")]
 mod guide;
+mod herd;
 mod ops;
 mod protocol;
 #[path = "../../client/tests/common/proxy.rs"]
