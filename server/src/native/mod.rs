@@ -30,4 +30,5 @@ mod service;
 mod writer;
 
 pub(crate) use meters::Meters;
+pub(crate) use opening::OPENING_MAX;
 pub(crate) use service::{NativeOptions, NativeService};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use sealog_engine::Event;
 
 /// Connections that may be on their way to the welcome.
-pub(super) const OPENING_MAX: usize = 1024;
+pub(crate) const OPENING_MAX: usize = 1024;
 /// Time that each has for it, whoever else comes.
 pub(super) const OPENING_MIN: Duration = Duration::from_secs(1);
 

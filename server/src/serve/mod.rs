@@ -13,6 +13,7 @@
 //! **Not here**: what connections do (`native`).
 
 mod admin;
+mod files;
 mod log;
 mod metrics;
 mod shard;
@@ -94,6 +95,7 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         token = front.options.token.is_some(),
         "starting"
     );
+    files::allow(config.shards, settings.connections_max);
     let engine = Engine::open_with(config, move |side| front.begin(side))?;
     let started = wait_until_up(&ups);
     drop(claim);

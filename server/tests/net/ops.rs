@@ -9,7 +9,7 @@ use std::time::Instant;
 use sealog_protocol::{Answer, ReadFrom, ReadScope, Request, Rest};
 use tempfile::TempDir;
 
-use crate::server::{Connection, DEADLINE, frame, hello};
+use crate::server::{Connection, DEADLINE, Server, frame, hello};
 
 /// A server of which everything it says is kept.
 pub struct Observed {
@@ -524,4 +524,16 @@ fn serve_takes_its_settings_from_the_file() {
     let (status, lines) = server.end();
     assert_eq!(status, Some(0), "{lines:?}");
     assert!(lines.iter().all(|line| line.starts_with('{')), "{lines:?}");
+}
+
+#[test]
+fn descriptors_are_raised_to_what_the_hard_limit_allows() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let words: Vec<&str> = line.unwrap().split_whitespace().collect();
+    assert_eq!(words[3], words[4], "soft and hard: {words:?}");
 }
