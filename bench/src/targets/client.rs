@@ -22,6 +22,8 @@ use crate::load::feed_names;
 
 /// Longest wait without a look at the clock.
 const WAIT_MAX: Duration = Duration::from_millis(100);
+/// Acknowledgements taken before what they make room for is sent: a producer does not wait for all.
+const ACKS_PER_TURN: u32 = 128;
 /// Unacknowledged payload that a session allows: never what bounds the load, the window is.
 const UNACKED_BYTES_MAX: u64 = 1 << 30;
 
@@ -130,11 +132,17 @@ impl ClientShare<'_> {
                     Either::Right(((), _)) => None,
                 },
             };
-            let mut answered = first;
+            let (mut answered, mut left) = (first, ACKS_PER_TURN);
             while let Some((index, number, ack)) = answered {
                 ack?;
                 callers[index].acked(number, Instant::now());
-                answered = pending.next().now_or_never().flatten();
+                left -= 1;
+                let next = (left > 0).then(|| pending.next().now_or_never());
+                answered = next.flatten().flatten();
+            }
+            if left == 0 {
+                // The sessions live on this thread, too: they send in between.
+                tokio::task::yield_now().await;
             }
             let now = Instant::now();
             callers
