@@ -553,6 +553,23 @@ impl<E: Env> Handle<E> {
             .await
     }
 
+    /// Reads one answer's worth whose frames are within `budget`, which the answer goes on holding
+    /// ([`ReadChunk::held`]): for a front end that sends them on. Waits for its turn if not even one
+    /// batch is within; while it waits for records it holds nothing.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn read_within(&self, request: ReadRequest, budget: &Budget) -> Result<ReadChunk> {
+        let (log, budget) = (self.log_of(&request.feed), budget.clone());
+        self.ask(log, |s| async move {
+            s.read_within(&request, Some(&budget)).await
+        })
+        .await
+    }
+
     /// Counters of every log.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl FrameRef {
 #[derive(Default)]
 pub(super) struct Region {
     pub frames: BTreeMap<Key, Vec<FrameRef>>,
-    /// Bytes of the groups they are in.
+    /// Bytes of the groups they are in, and of their places: tiny batches take more for these.
     pub held: usize,
 }
 
@@ -110,6 +110,7 @@ impl<E: Env> Intake<E> {
             region.held += group.bytes().len();
             for (key, frame) in frames_of(&group)? {
                 region.frames.entry(key).or_default().push(frame);
+                region.held += size_of::<FrameRef>();
             }
             self.service.env.yield_if_needed().await;
         }

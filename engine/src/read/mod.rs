@@ -11,6 +11,8 @@
 //!   took, and the answer says how far it got.
 //! - Only durable records are returned.
 //! - One answer is bounded in bytes by the request, plus one batch, plus 32 bytes per record for fingerprints.
+//! - What is read for answers is within `LogService::reading` (log) and `LogService::fetching` (packs);
+//!   the frames of an answer are within the caller's budget, if it gave one, before they are copied.
 //!
 //! **Not here**: waiting for more (`shard::query`), formats (`pack`, `commit`).
 
@@ -19,9 +21,12 @@ mod fingerprints;
 mod locate;
 mod log;
 mod packs;
+mod room;
 
 pub use cache::ReadCache;
 pub use fingerprints::fingerprint;
+pub use room::Held;
+use room::Room;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,7 +36,7 @@ use crate::error::{Error, Result};
 use crate::ids::{CommitNumber, FeedId, StreamId};
 use crate::limits::READ_BYTES_DEFAULT;
 use crate::shard::LogService;
-use crate::sync::race;
+use crate::sync::{Budget, race};
 
 /// Where a read begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +103,8 @@ pub struct ReadChunk {
     pub ended: bool,
     /// Sequence after the last record accepted when the answer was made.
     pub tail: u64,
+    /// What the frames take of the budget they were read within.
+    pub held: Held,
 }
 
 /// Where a sequence of a feed is to be found.
@@ -131,12 +138,36 @@ impl<E: Env> LogService<E> {
     /// # Cancel safety
     /// Cancel safe: only reads.
     pub async fn read(self: &Rc<Self>, request: &ReadRequest) -> Result<ReadChunk> {
+        self.read_within(request, None).await
+    }
+
+    /// Reads one answer's worth whose frames are within `budget`, which the answer goes on holding:
+    /// waits for its turn if not even one batch is. Nothing is held while it waits for records.
+    ///
+    /// # Errors
+    /// As [`LogService::read`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub(crate) async fn read_within(
+        self: &Rc<Self>,
+        request: &ReadRequest,
+        budget: Option<&Budget>,
+    ) -> Result<ReadChunk> {
         let feed = self.feed_id(&request.feed)?;
         let first = self.resolve(feed, request).await?;
         let deadline_ns = self.deadline(request.wait);
+        let mut room = Room::of(budget);
         loop {
             let moved = self.tail_event(feed).listen();
-            let chunk = self.read_now(feed, request, first).await?;
+            let mut chunk = self.read_now(feed, request, first, &mut room).await?;
+            if chunk.frames.is_empty() && room.make().await {
+                continue;
+            }
+            if budget.is_some() {
+                chunk.frames.shrink_to_fit();
+            }
+            chunk.held = room.take(chunk.frames.len());
             let left = deadline_ns.saturating_sub(self.env.monotonic_ns());
             let got = !chunk.frames.is_empty() || chunk.ended || chunk.next > first;
             if got || left == 0 || self.is_stopping() {
@@ -169,6 +200,7 @@ impl<E: Env> LogService<E> {
         feed: FeedId,
         request: &ReadRequest,
         first: u64,
+        room: &mut Room<'_>,
     ) -> Result<ReadChunk> {
         let tail = self
             .feeds
@@ -196,7 +228,7 @@ impl<E: Env> LogService<E> {
                     break;
                 }
                 Place::Pack { stream, pack } => {
-                    self.read_pack(feed, stream, &pack, request, &mut chunk)
+                    self.read_pack((feed, stream), &pack, request, &mut chunk, room)
                         .await?;
                 }
                 Place::Log {
@@ -206,7 +238,7 @@ impl<E: Env> LogService<E> {
                 } => {
                     let had = chunk.frames.len();
                     let retired = self
-                        .read_log(feed, stream, offset, end, request, &mut chunk)
+                        .read_log((feed, stream), offset..end, request, &mut chunk, room)
                         .await?;
                     if request.fingerprints {
                         self.add_fingerprints(had, &mut chunk).await?;
@@ -221,7 +253,7 @@ impl<E: Env> LogService<E> {
                     }
                 }
             }
-            if chunk.next == before {
+            if chunk.next == before || room.is_short() {
                 break;
             }
         }

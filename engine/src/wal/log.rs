@@ -32,7 +32,7 @@ use crate::wal::segment::Geometry;
 use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
 use state::State;
 
-/// Group buffers kept for reuse: what the lane lets go of at once.
+/// Group buffers kept for reuse, at most: what the lane lets go of at once. Fewer where the cache is small.
 const POOL: usize = 24;
 
 /// Where an entry lies.
@@ -141,13 +141,17 @@ impl<E: Env> Wal<E> {
             start,
             progress.clone(),
         ));
+        let pooled = params.config.cache_bytes / 4 / params.config.flush_bytes;
         let state = State {
             open: None,
             full: VecDeque::new(),
             in_flight: VecDeque::new(),
             completions: VecDeque::new(),
             due: VecDeque::new(),
-            pool: BufPool::new(params.config.flush_bytes + BLOCK_BYTES, POOL),
+            pool: BufPool::new(
+                params.config.flush_bytes + BLOCK_BYTES,
+                pooled.clamp(2, POOL),
+            ),
             frontiers: Frontiers::at(params.end),
             next_group: 1,
             predecessor: params.predecessor,

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - A reader that takes nothing holds one answer of at most [`SMALL_BYTES`] (or one batch): the next is
-//!   read only when the last has left and credit is there.
+//!   read only when the last has left and credit is there. Answers are within the shard's budget.
 //! - NATIVE-7: where to go on is the answer's `next`: no gap, no repeat.
 //!
 //! **Not here**: where records come from (the engine).
@@ -90,6 +90,7 @@ impl Connection {
     /// Reads; what waits for records stops waiting when the connection is to end: the server drains.
     async fn read_until_closing(&self, request: ReadRequest) -> Result<ReadChunk> {
         let engine = self.service.side.handle();
+        let sending = &self.service.memory.sending;
         let at_once = ReadRequest {
             wait: Duration::ZERO,
             ..request.clone()
@@ -97,9 +98,9 @@ impl Connection {
         let closing = async {
             let closing = || (self.phase() >= Phase::Closing).then_some(());
             self.ending.until(closing).await;
-            engine.read(at_once).await
+            engine.read_within(at_once, sending).await
         };
-        futures_lite::future::or(engine.read(request), closing).await
+        futures_lite::future::or(engine.read_within(request, sending), closing).await
     }
 
     /// Records as they come.
@@ -177,7 +178,8 @@ impl Connection {
     ) -> Result<Option<ReadChunk>> {
         let read = async {
             let engine = self.service.side.handle();
-            engine.read(request.clone()).await.map(Some)
+            let sending = &self.service.memory.sending;
+            engine.read_within(request.clone(), sending).await.map(Some)
         };
         let over = async {
             let over = || self.is_over(follow).then_some(());
@@ -218,7 +220,7 @@ impl Connection {
         self.outbox.put_with(0, |out| {
             Answer::encode_records_head(&records, bytes, (request, flags), out);
         });
-        self.outbox.put_whole(chunk.frames);
+        self.outbox.put_whole(chunk.frames, 0, chunk.held);
         self.outbox.filled.notify();
     }
 }

@@ -17,6 +17,7 @@ mod connection;
 mod convert;
 mod follow;
 mod long;
+mod memory;
 mod meters;
 mod outbox;
 mod pulse;

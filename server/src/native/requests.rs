@@ -27,6 +27,9 @@ const RUNNING_MAX: usize = 256;
 
 /// Entries of a page, at most.
 const PAGE_MAX: u32 = 1000;
+/// Bytes reserved for a page while it is made: as many entries of the longest kind, feeds, or of
+/// commits as the engine gives at once.
+const PAGE_BYTES_MAX: usize = 1200 << 10;
 
 fn page(limit: u32) -> usize {
     usize::try_from(limit.clamp(1, PAGE_MAX)).unwrap_or(1)
@@ -48,10 +51,11 @@ impl Connection {
                 self.follows.cancel(asks.0);
             }
             _ if self.running.get() >= RUNNING_MAX => {
-                let mut refusal = own(ErrorCode::Overloaded, "as many requests as may run at once");
-                refusal.limit = Some(RUNNING_MAX as u64);
-                refusal.retryable = true;
-                self.answer_refused(refusal, asks.0, asks.1);
+                self.refuse_running("as many requests as may run at once", RUNNING_MAX, asks);
+            }
+            _ if self.service.running.get() >= self.service.running_max(may_wait(&request)) => {
+                let text = "as many requests as all connections of a shard may run at once";
+                self.refuse_running(text, self.service.running_max(may_wait(&request)), asks);
             }
             Request::Read { scope, wait_ms } => {
                 self.read_once(convert::read(&scope), wait_ms, asks);
@@ -68,6 +72,13 @@ impl Connection {
             }
             request => self.ask(request, asks),
         }
+    }
+
+    fn refuse_running(&self, text: &str, limit: usize, asks: Asks) {
+        let mut refusal = own(ErrorCode::Overloaded, text);
+        refusal.limit = Some(limit as u64);
+        refusal.retryable = true;
+        self.answer_refused(refusal, asks.0, asks.1);
     }
 
     /// Answers that `refusal` was the outcome.
@@ -103,13 +114,46 @@ impl Connection {
     where
         F: AsyncFnOnce(&Rc<Self>) + 'static,
     {
-        self.running.set(self.running.get() + 1);
+        for count in [&self.running, &self.service.running] {
+            count.set(count.get() + 1);
+        }
         let connection = self.clone();
         self.service.side.spawn("native request", async move {
             work(&connection).await;
-            connection.running.set(connection.running.get() - 1);
+            for count in [&connection.running, &connection.service.running] {
+                count.set(count.get() - 1);
+            }
             connection.outbox.filled.notify();
             connection.outbox.emptied.notify();
+        });
+    }
+
+    /// Runs `work` as a task with room for a page, and answers with what it comes to.
+    fn page<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    where
+        F: Future<Output = Result<Answer<'static>>> + 'static,
+    {
+        self.run_task(async move |connection| {
+            let sending = &connection.service.memory.sending;
+            let room = async { sending.acquire(PAGE_BYTES_MAX).await };
+            let ended = async {
+                let ended = || (connection.phase() == Phase::Ended).then_some(());
+                connection.ending.until(ended).await;
+                None
+            };
+            let Some(mut room) = futures_lite::future::or(room, ended).await else {
+                return;
+            };
+            match work(connection.service.side.handle().clone()).await {
+                Ok(answer) => {
+                    let mut bytes = Vec::new();
+                    answer.encode(asks.0, 0, &mut bytes);
+                    room.shrink(bytes.len());
+                    connection.outbox.put_whole(bytes, asks.1, room.into());
+                    connection.outbox.filled.notify();
+                }
+                Err(error) => connection.answer_result(Err(error), asks),
+            }
         });
     }
 
@@ -192,7 +236,7 @@ impl Connection {
                 limit,
             } => {
                 let (prefix, after) = (prefix.to_owned(), after.to_owned());
-                self.task(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let feeds = engine.list_feeds(&prefix, &after, page(limit)).await?;
                     let feeds = feeds.into_iter().map(convert::feed).collect();
                     Ok(Answer::Feeds { feeds })
@@ -257,7 +301,7 @@ impl Connection {
             }
             Request::ListStreams { feed, after, limit } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let after = StreamId(after);
                     let streams = engine.list_streams(&feed, after, page(limit)).await?;
                     let streams = streams.into_iter().map(convert::stream).collect();
@@ -266,7 +310,7 @@ impl Connection {
             }
             Request::ListCommits { feed, from, limit } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let from = CommitNumber(from);
                     let commits = engine.list_commits(&feed, from, page(limit)).await?;
                     let commits = commits.into_iter().map(convert::commit).collect();
@@ -281,7 +325,7 @@ impl Connection {
         match request {
             Request::ListProducers { feed, after, limit } => {
                 let (feed, after) = (feed.to_owned(), after.map(<[u8]>::to_vec));
-                self.task(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let after = after.as_deref();
                     let producers = engine.list_producers(&feed, after, page(limit)).await?;
                     let producers = producers.into_iter().map(convert::producer).collect();
@@ -300,6 +344,19 @@ impl Connection {
             _ => self.fail(bad_message("a message that is not served")),
         }
     }
+}
+
+/// Whether a request may last, since its answer waits for records or for memory.
+fn may_wait(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Read { .. }
+            | Request::Follow { .. }
+            | Request::ListFeeds { .. }
+            | Request::ListStreams { .. }
+            | Request::ListCommits { .. }
+            | Request::ListProducers { .. }
+    )
 }
 
 fn committed(commit: sealog_engine::commit::Commit) -> Answer<'static> {

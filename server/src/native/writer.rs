@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - It waits for logs, the outbox and the socket, never for the reader: acknowledgements flow though
 //!   nothing can be read (NATIVE-5).
+//! - A client that does not take what others wait for the memory of is cut off, in time.
 //!
 //! **Not here**: what is sent (`appends`, `outbox`).
 
@@ -16,9 +17,13 @@ use sealog_engine::Listen;
 use sealog_protocol::{Answer, CONNECTION};
 
 use super::connection::{Connection, Phase};
+use super::long::patience;
 
 /// How long a connection that is closed from here waits for the other side's end.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How often a client that stalls is looked at.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// Sends until the connection has ended.
@@ -30,7 +35,9 @@ impl Connection {
             self.appends.listen(&mut listens);
             self.appends.settle(&self.outbox, &self.service.meters);
             while let Some(parcel) = self.outbox.next() {
-                if self.stream.write_all(&parcel.bytes).await.is_err() {
+                let sent = self.stream.write_all(&parcel.bytes);
+                let stalled = self.stalled(parcel.bytes.len());
+                if futures_lite::future::or(sent, stalled).await.is_err() {
                     return;
                 }
                 self.outbox.left(parcel);
@@ -45,6 +52,18 @@ impl Connection {
                 _ => any(&mut listens).await,
             }
         }
+    }
+
+    /// Ends when the client has had its time for `bytes` and holds what others wait for.
+    async fn stalled(&self, bytes: usize) -> std::io::Result<()> {
+        let side = &self.service.side;
+        side.sleep(patience(bytes)).await;
+        let holds = || self.outbox.waiting() > self.outbox.small();
+        while !(holds() && self.service.memory.sending.is_contended()) {
+            side.sleep(LOOK).await;
+        }
+        self.service.meters.cut.add(1);
+        Err(std::io::ErrorKind::TimedOut.into())
     }
 
     /// The last words.

@@ -56,6 +56,24 @@ pub(super) const METRICS: &[Metric] = &[
         "Connections refused before they were welcomed",
     ),
     (
+        "connections_cut",
+        Kind::Counter,
+        "shard",
+        "Connections ended because they left unread what others waited for the memory of",
+    ),
+    (
+        "answers_reserved_bytes",
+        Kind::Gauge,
+        "shard",
+        "Memory reserved for records and pages on their way to clients",
+    ),
+    (
+        "answers_unreserved_bytes",
+        Kind::Gauge,
+        "shard",
+        "Small answers that wait for clients, and beginnings of messages",
+    ),
+    (
         "requests_received",
         Kind::Counter,
         "shard",
@@ -269,6 +287,8 @@ fn count_native(values: &mut Values, state: &State) {
             ("connections_open", &meters.open),
             ("connections_accepted", &meters.accepted),
             ("connections_refused", &meters.refused),
+            ("connections_cut", &meters.cut),
+            ("answers_unreserved_bytes", &meters.unreserved),
             ("requests_received", &meters.requests),
             ("requests_received_bytes", &meters.request_bytes),
             ("appends_acknowledged", &meters.appends),
@@ -278,6 +298,8 @@ fn count_native(values: &mut Values, state: &State) {
         ] {
             values.put(name, meters.shard, meter.get());
         }
+        let reserved = meters.sending.used() as u64;
+        values.put("answers_reserved_bytes", meters.shard, reserved);
         for (code, count) in meters.refusals() {
             *refusals.entry(code).or_insert(0) += count;
         }

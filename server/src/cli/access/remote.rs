@@ -192,6 +192,7 @@ impl Remote {
             next: batch.next(),
             ended: batch.is_end(),
             tail: batch.tail(),
+            ..ReadChunk::default()
         })
     }
 }
