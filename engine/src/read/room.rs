@@ -120,9 +120,8 @@ impl<'a> Room<'a> {
 
 #[cfg(test)]
 mod tests {
-    use futures::executor::block_on;
-
     use super::*;
+    use crate::env::testing::block_on;
 
     #[test]
     fn unit_room_ends_an_answer_where_the_budget_ends() {

@@ -26,6 +26,7 @@ use crate::limits::WalConfig;
 use crate::sync::Event;
 use crate::wal::entry::{self, Change};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES};
+use crate::wal::histogram::Histogram;
 use crate::wal::pace::Pace;
 use crate::wal::reader::GroupCache;
 use crate::wal::segment::Geometry;
@@ -86,7 +87,7 @@ pub enum Room {
 }
 
 /// Counters of a log, for metrics and benchmarks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalStats {
     /// Groups made durable.
     pub groups: u64,
@@ -94,6 +95,22 @@ pub struct WalStats {
     pub bytes: u64,
     /// Sizes of the last few thousand groups, oldest first.
     pub group_sizes: VecDeque<u32>,
+    /// What groups took from submission until they and all before them were durable, in nanoseconds.
+    pub commit_times: Histogram,
+    /// Sizes of all groups, in bytes.
+    pub commit_sizes: Histogram,
+}
+
+impl Default for WalStats {
+    fn default() -> Self {
+        Self {
+            groups: 0,
+            bytes: 0,
+            group_sizes: VecDeque::new(),
+            commit_times: Histogram::of_times(),
+            commit_sizes: Histogram::of_sizes(),
+        }
+    }
 }
 
 struct Inner<E: Env> {

@@ -11,6 +11,7 @@
 
 pub mod entry;
 pub mod group;
+mod histogram;
 pub mod log;
 pub(crate) mod pace;
 pub mod reader;
@@ -19,4 +20,5 @@ pub mod segment;
 pub(crate) mod space;
 
 pub use entry::{Change, Entry, EntryRef};
+pub use histogram::Histogram;
 pub use log::{Position, Wal, WalParams};
