@@ -31,9 +31,9 @@ pub const CHUNK_FEEDS: u64 = 256;
 pub const CONTROL_RESERVE_BYTES: u64 = 512 << 10;
 /// Room that group header, entry headers and padding take besides the frame itself.
 pub const GROUP_OVERHEAD_BYTES: usize = 2 * BLOCK_BYTES;
-/// A second group is put in flight, while the first is being written, once it has this much: from one
-/// block on it is worth its own sync, since clients with a window wait for both.
-pub const PIPELINE_BYTES_MIN: usize = BLOCK_BYTES;
+/// A second group is put in flight, while the first is being written, once it has this much. Smaller
+/// ones are not worth a sync of their own, and answers in many small portions cost each client's wake.
+pub const PIPELINE_BYTES_MIN: usize = 4 * BLOCK_BYTES;
 /// Default size of one read answer.
 pub const READ_BYTES_DEFAULT: usize = 1 << 20;
 

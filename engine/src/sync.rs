@@ -57,6 +57,11 @@ impl Event {
         }
     }
 
+    /// Whether nobody listens, or could: this is the only one of it.
+    pub(crate) fn is_unheard(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
+    }
+
     /// Waits until `ready` answers `Some`, looking again after every notification.
     ///
     /// # Cancel safety

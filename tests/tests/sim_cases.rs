@@ -5,6 +5,7 @@
 //!
 //! **Not here**: errors by chance and the rest of the workload, see `sim.rs`.
 
+use sealog_engine::ReadRequest;
 use sealog_engine::env::Env;
 use sealog_frame::{Batch, BatchBuilder};
 use sealog_tests::engine_subject::EngineSubject;
@@ -352,4 +353,64 @@ fn deleted_feed_of_a_log_under_pressure_leaves_the_bucket() {
         env.sleep(Duration::from_secs(30)).await;
     });
     assert_eq!(objects(&sim), 0);
+}
+
+/// What `told` says before the next group is durable must still hold when the power fails right then.
+fn told_lasts(told: impl AsyncFn(&SimEnv, &EngineSubject), holds: impl AsyncFn(&EngineSubject)) {
+    for seed in 0..8 {
+        let mut sim = Sim::new(seed, FaultPlan::power_loss());
+        sim.run(async |env: SimEnv| {
+            let mut config = sealog_tests::engine_subject::config(1);
+            // Long enough for everything to be asked meanwhile.
+            config.wal.flush_interval = Duration::from_secs(1);
+            let subject = EngineSubject::start_with(&env, &config).await;
+            let subject = subject.expect("starts");
+            subject.create_feed(FEED).await;
+            told(&env, &subject).await;
+        });
+        sim.crash();
+        sim.run(async |env: SimEnv| {
+            let subject = EngineSubject::start(env).await.expect("starts");
+            holds(&subject).await;
+        });
+    }
+}
+
+#[test]
+fn read_that_finds_no_feed_says_so_once_that_lasts() {
+    let told = async |env: &SimEnv, subject: &EngineSubject| {
+        let deleting = subject.clone();
+        env.spawn("delete", async move {
+            deleting.delete_feed(FEED).await;
+        });
+        while subject.read_part(ReadRequest::new(FEED)).await.is_ok() {
+            env.sleep(Duration::from_millis(10)).await;
+        }
+    };
+    told_lasts(told, async |subject| {
+        let found = subject.read_part(ReadRequest::new(FEED)).await;
+        assert!(found.is_err(), "the feed is back: {found:?}");
+    });
+}
+
+#[test]
+fn read_tells_no_tail_that_may_be_lost() {
+    let told = async |env: &SimEnv, subject: &EngineSubject| {
+        let appending = subject.clone();
+        env.spawn("append", async move {
+            let (_, batch) = batch(&mut History::default());
+            appending.append(FEED, batch).await;
+        });
+        let tail = async || {
+            let read = subject.read_part(ReadRequest::new(FEED)).await;
+            read.expect("a part").tail
+        };
+        while tail().await == 0 {
+            env.sleep(Duration::from_millis(10)).await;
+        }
+    };
+    told_lasts(told, async |subject| {
+        let found = subject.read_part(ReadRequest::new(FEED)).await;
+        assert_eq!(found.map(|part| part.tail), Ok(3));
+    });
 }

@@ -485,7 +485,8 @@ impl<E: Env> Handle<E> {
         self.ask(self.log_of(feed), ask).await
     }
 
-    /// Up to `limit` published commits from number `from` on.
+    /// Up to `limit` published commits from number `from` on; fewer, but one at least if there is one, when
+    /// their messages are long.
     ///
     /// # Errors
     /// [`Error::FeedNotFound`], [`Error::Corrupt`], [`Error::Bucket`].

@@ -158,7 +158,7 @@ fn serve(requests: &flume::Receiver<Request>) {
 
 /// Writes all of `buf` and syncs it, as one call: `RWF_DSYNC` is an fdatasync of what was written
 /// (pwritev2(2)), and saves a small group a tenth of its time.
-fn write_durably(file: &File, buf: &[u8], offset: u64) -> io::Result<()> {
+pub(super) fn write_durably(file: &File, buf: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     // A short write goes on; the rest of a direct write that is no longer aligned fails with EINVAL,
     // never silently.

@@ -26,7 +26,7 @@ use glommio::{
     GlommioError, Latency, LocalExecutorBuilder, Placement, PoolPlacement, Shares, TaskQueueHandle,
 };
 
-use super::commit_thread::CommitQueue;
+use super::commit_thread::{CommitQueue, write_durably};
 use super::linked_ring::LinkedRing;
 use super::shards::{CommitMethod, ShardHooks, ShardSeed};
 use super::side_threads::SideThreads;
@@ -60,6 +60,7 @@ struct Inner<B: Bucket> {
     hooks: ShardHooks,
     offload: SideThreads,
     tasks: Rc<Cell<usize>>,
+    busy: Cell<Duration>,
     urgent: TaskQueueHandle,
 }
 
@@ -149,6 +150,14 @@ impl<B: Bucket> Env for GlommioEnv<B> {
                 self.inner.hooks.panicked(self.inner.shard, name, reason);
             }
         }
+    }
+
+    fn busy_ns(&self) -> u64 {
+        // Asking begins the executor's count anew.
+        let since = glommio::executor().executor_stats().total_runtime();
+        let busy = self.inner.busy.get() + since;
+        self.inner.busy.set(busy);
+        u64::try_from(busy.as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn random_u64(&self) -> u64 {
@@ -263,6 +272,7 @@ fn make_env<B: Bucket>(seed: ShardSeed<B>) -> io::Result<GlommioEnv<B>> {
             hooks: seed.hooks,
             offload: seed.offload,
             tasks: Rc::default(),
+            busy: Cell::default(),
             // A wake of a task of this queue interrupts the others. Its latency is that of the
             // preempt timer: a shorter one would shorten the timer, see there.
             urgent: glommio::executor().create_task_queue(
@@ -580,6 +590,15 @@ impl File for GlommioFile {
             CommitMethod::Thread => self.inner.io.queue.commit(std, buf, offset).await,
             CommitMethod::LinkedRing => self.inner.io.ring.commit(std, buf, offset).await,
         }
+    }
+
+    async fn commit_alone(&self, buf: Arc<AlignedBuf>, offset: u64) -> io::Result<()> {
+        if self.inner.io.method != CommitMethod::Thread {
+            return self.commit(buf, offset).await;
+        }
+        check_write(&buf, offset)?;
+        self.inner.io.check_open()?;
+        write_durably(&self.inner.std, &buf, offset)
     }
 
     async fn drain(&self) -> io::Result<()> {

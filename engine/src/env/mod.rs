@@ -72,6 +72,11 @@ pub trait Env: Clone + 'static {
     fn spawn_urgent(&self, name: &'static str, future: impl Future<Output = ()> + 'static) {
         self.spawn(name, future);
     }
+    /// Nanoseconds that this shard has spent at work, as of its last turn; 0 where nobody counts. What it
+    /// spends asleep in the kernel, in a call that blocks, counts.
+    fn busy_ns(&self) -> u64 {
+        0
+    }
     /// A random number: ids of temporary files and jitter, never anything persistent.
     fn random_u64(&self) -> u64;
     /// Gives other tasks a turn if this one has run for its slice (simulator: a seeded preemption point).
@@ -136,6 +141,15 @@ pub trait File: Clone + 'static {
     /// One write and one sync as a unit: the way a group becomes durable. After an error the range
     /// holds anything and nothing is known to be durable.
     fn commit(&self, buf: Arc<AlignedBuf>, offset: u64) -> impl Future<Output = io::Result<()>>;
+    /// [`File::commit`] for a shard that has nothing else to do: it may block the shard until the device
+    /// has answered, which saves the ways to another thread and back.
+    fn commit_alone(
+        &self,
+        buf: Arc<AlignedBuf>,
+        offset: u64,
+    ) -> impl Future<Output = io::Result<()>> {
+        self.commit(buf, offset)
+    }
     /// Waits until no write is in flight that an ended process, or a closed engine, left behind: from
     /// then on the file changes only by calls that follow. Changes nothing in it.
     fn drain(&self) -> impl Future<Output = io::Result<()>>;

@@ -66,8 +66,12 @@ impl Feeds {
         feed.take_batch(stream, frame, remember)?;
         feed.index_batch(stream, frame.base_sequence(), at.offset, geometry);
         let ranges_after = feed.producers.as_ref().map_or(0, |p| p.ranges());
+        let needed = feed.needed_cached.is_some();
         self.count_ranges(ranges_before, ranges_after);
-        self.refresh(id);
+        // A batch lies behind all that the feed needs already, and seals nothing.
+        if !needed {
+            self.refresh(id);
+        }
         Ok(())
     }
 

@@ -327,6 +327,6 @@ fn needed_from<E: Env>(service: &LogService<E>) -> u64 {
 }
 
 /// The error of work that was cut short because the service stops.
-fn stopping<E: Env>(service: &LogService<E>) -> Error {
+pub(crate) fn stopping<E: Env>(service: &LogService<E>) -> Error {
     service.wal.poisoned().unwrap_or(Error::Closed)
 }

@@ -13,7 +13,7 @@
 use std::rc::Rc;
 
 use super::packs::Packs;
-use super::region::{Intake, Key};
+use super::region::{Intake, Key, RegionSize};
 use super::{is_short_of_space, needed_from};
 use crate::checkpoint::pack_reserve;
 use crate::commit::PackRef;
@@ -23,6 +23,9 @@ use crate::ids::Sequence;
 use crate::reserve::Reserve;
 use crate::shard::LogService;
 use crate::sync::both;
+
+/// Most that is hashed in one go: what others have for the side thread waits for so long.
+const RUN_BYTES_MAX: usize = 16 << 20;
 
 /// Builds the packs of one log.
 pub(super) struct Packer<E: Env> {
@@ -41,13 +44,17 @@ impl<E: Env> Packer<E> {
         let lane_bytes = service.lane.lane_bytes;
         let pack_bytes = usize::try_from(service.config.pack_bytes).unwrap_or(lane_bytes);
         let region_bytes = (lane_bytes / 8 * 3).min(pack_bytes);
+        let size = RegionSize {
+            region_bytes,
+            run_bytes: (region_bytes / 2).clamp(1, RUN_BYTES_MAX),
+        };
         let bucket = service.env.bucket();
         let shares_disk = bucket.shares_disk(&service.config.data_dir);
         let reserve = pack_reserve(&service.config.data_dir, service.wal.params().log);
         Self {
             service: service.clone(),
-            intake: Intake::new(service, region_bytes),
-            packs: Packs::new(service, region_bytes),
+            intake: Intake::new(service, size),
+            packs: Packs::new(service, size),
             reserve: Reserve::new(service.env.clone(), reserve),
             shares_disk,
             log_gives_way: shares_disk && bucket.keeps_disk_pace(),

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::closer::{Closer, Closing, is_discarded};
 use super::pack_writer::{Assembly, PackWriter};
-use super::region::{FrameRef, Intake, Key, Region, frames_of};
+use super::region::{FrameRef, Frames, Intake, Key, Region, RegionSize, frames_of};
 use super::stopping;
 use crate::env::{BufPool, Env};
 use crate::error::{Error, Result};
@@ -22,8 +22,6 @@ use crate::wal::reader::{LogReader, Missing};
 
 /// A stream with at least this part of a region gets a pack of its own, the others share one.
 const HOT_SHARE: usize = 8;
-/// Most that is hashed in one go: what others have for the side thread waits for so long.
-const JOB_BYTES_MAX: usize = 16 << 20;
 /// Parts whose memory is kept for parts to come.
 const PARTS_KEPT: usize = 8;
 
@@ -37,8 +35,7 @@ pub(super) struct Packs<E: Env> {
     service: Rc<LogService<E>>,
     open: BTreeMap<Key, OpenPack<E>>,
     closer: Closer<E>,
-    region_bytes: usize,
-    job_bytes: usize,
+    size: RegionSize,
     options: PackOptions,
     /// Memory of parts.
     pool: BufPool,
@@ -46,7 +43,7 @@ pub(super) struct Packs<E: Env> {
 
 impl<E: Env> Packs<E> {
     /// None in the making yet.
-    pub(super) fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
+    pub(super) fn new(service: &Rc<LogService<E>>, size: RegionSize) -> Self {
         let lane_bytes = service.lane.lane_bytes;
         let options = PackOptions {
             part_bytes: (lane_bytes / 128).clamp(64 << 10, 1 << 20),
@@ -56,8 +53,7 @@ impl<E: Env> Packs<E> {
             service: service.clone(),
             open: BTreeMap::new(),
             closer: Closer::start(service),
-            region_bytes,
-            job_bytes: (region_bytes / 2).clamp(1, JOB_BYTES_MAX),
+            size,
             pool: BufPool::new(options.part_room_bytes(), PARTS_KEPT),
             options,
         }
@@ -86,8 +82,7 @@ impl<E: Env> Packs<E> {
         let Region { frames, held } = region;
         let mut sections = Vec::new();
         for (key, frames) in frames {
-            let bytes: usize = frames.iter().map(FrameRef::len).sum();
-            let hot = bytes >= (held / HOT_SHARE).max(1);
+            let hot = frames.bytes() >= (held / HOT_SHARE).max(1);
             if hot || self.open.contains_key(&key) {
                 self.take_frames(key, frames).await?;
                 continue;
@@ -95,12 +90,12 @@ impl<E: Env> Packs<E> {
             let Some(built) = self.built_end(key) else {
                 continue;
             };
-            let wanted: Vec<_> = frames.into_iter().filter(|f| f.base >= built).collect();
-            if wanted.first().is_some_and(|first| first.base > built) {
+            let wanted = frames.since(built);
+            match wanted.base() {
                 // What a failed round left in the log comes first.
-                self.take_frames(key, wanted).await?;
-            } else if !wanted.is_empty() {
-                sections.push((key, wanted));
+                Some(base) if base > built => self.take_frames(key, wanted).await?,
+                Some(_) => sections.push((key, wanted)),
+                None => {}
             }
         }
         self.share_sections(sections).await?;
@@ -108,27 +103,24 @@ impl<E: Env> Packs<E> {
     }
 
     /// Frames of a region for a stream that gets a pack of its own.
-    async fn take_frames(&mut self, key: Key, frames: Vec<FrameRef>) -> Result<()> {
+    async fn take_frames(&mut self, key: Key, frames: Frames) -> Result<()> {
         let Some(built) = self.built_end(key) else {
             return Ok(());
         };
-        let wanted: Vec<_> = frames
-            .into_iter()
-            .filter(|frame| frame.base >= built)
-            .collect();
-        let Some(first) = wanted.first() else {
+        let wanted = frames.since(built);
+        let Some(base) = wanted.base() else {
             return Ok(());
         };
-        if first.base > built {
+        if base > built {
             // What earlier regions left in the log comes first.
-            self.drain(key, first.base).await?;
+            self.drain(key, base).await?;
         }
         self.push(key, wanted).await
     }
 
     /// Packs `key`'s batches from where its packs end up to sequence `end`, straight from the log.
     pub(super) async fn drain(&mut self, key: Key, end: u64) -> Result<()> {
-        let mut reader = Intake::reader(&self.service, self.region_bytes);
+        let mut reader = Intake::reader(&self.service, self.size.region_bytes);
         let mut at = None;
         while let Some(built) = self.built_end(key)
             && built < end
@@ -142,7 +134,7 @@ impl<E: Env> Packs<E> {
             };
             let (frames, next) = self.collect(&mut reader, key, (built, end), from).await?;
             at = Some(next);
-            if frames.is_empty() && next == from {
+            if frames.base().is_none() && next == from {
                 // Accepted, not durable yet.
                 self.service.settle().await?;
                 continue;
@@ -159,11 +151,11 @@ impl<E: Env> Packs<E> {
         key: Key,
         (from, end): (u64, u64),
         offset: u64,
-    ) -> Result<(Vec<FrameRef>, u64)> {
-        let mut frames = Vec::new();
+    ) -> Result<(Frames, u64)> {
+        let mut frames = Frames::default();
         let mut at = offset;
         let mut held = 0;
-        while held < self.region_bytes {
+        while held < self.size.region_bytes {
             let group = match reader.group(at).await? {
                 Ok(group) => group,
                 Err(Missing::AtEnd) => break,
@@ -179,13 +171,13 @@ impl<E: Env> Packs<E> {
             at = group.header.end();
             held += group.bytes().len();
             let here = frames_of(&group)?.into_iter().filter(|(k, _)| *k == key);
-            let wanted = here
-                .map(|(_, frame)| frame)
-                .filter(|f| f.base >= from && f.base < end);
-            frames.extend(wanted);
-            if frames.last().is_some_and(|frame| frame.end >= end) {
+            for (_, frame) in here.filter(|(_, f)| f.base >= from && f.base < end) {
+                frames.push(frame, self.size.run_bytes);
+            }
+            if frames.end().is_some_and(|last| last >= end) {
                 break;
             }
+            self.service.env.yield_if_needed().await;
         }
         Ok((frames, at))
     }
@@ -214,17 +206,9 @@ impl<E: Env> Packs<E> {
         Some(end.unwrap_or(stream.packed_end()))
     }
 
-    async fn push(&mut self, key: Key, frames: Vec<FrameRef>) -> Result<()> {
-        let mut frames = frames.into_iter().peekable();
-        while frames.peek().is_some() {
-            let (mut job, mut bytes) = (Vec::new(), 0);
-            while bytes < self.job_bytes
-                && let Some(frame) = frames.next()
-            {
-                bytes += frame.len();
-                job.push(frame);
-            }
-            self.push_job(key, job).await?;
+    async fn push(&mut self, key: Key, frames: Frames) -> Result<()> {
+        for run in frames.into_runs() {
+            self.push_job(key, run).await?;
         }
         Ok(())
     }
@@ -312,9 +296,9 @@ impl<E: Env> Packs<E> {
 
     /// Packs everything of the `quiet` streams between two log offsets into shared packs.
     pub(super) async fn share(&mut self, quiet: &[Key], from: u64, bound: u64) -> Result<()> {
-        let mut gathered: BTreeMap<Key, Vec<FrameRef>> =
-            quiet.iter().map(|key| (*key, Vec::new())).collect();
-        let mut reader = Intake::reader(&self.service, self.region_bytes);
+        let mut gathered: BTreeMap<Key, Frames> =
+            quiet.iter().map(|key| (*key, Frames::default())).collect();
+        let mut reader = Intake::reader(&self.service, self.size.region_bytes);
         let mut at = from;
         while at < bound {
             let Ok(group) = reader.group(at).await? else {
@@ -329,18 +313,18 @@ impl<E: Env> Packs<E> {
                 if let Some(frames) = gathered.get_mut(&key)
                     && built.is_some_and(|built| frame.base >= built)
                 {
-                    frames.push(frame);
+                    frames.push(frame, self.size.run_bytes);
                 }
             }
             self.service.env.yield_if_needed().await;
         }
         let sections = gathered
             .into_iter()
-            .filter(|(_, frames)| !frames.is_empty());
+            .filter(|(_, frames)| frames.bytes() > 0);
         self.share_sections(sections.collect()).await
     }
 
-    async fn share_sections(&mut self, sections: Vec<(Key, Vec<FrameRef>)>) -> Result<()> {
+    async fn share_sections(&mut self, sections: Vec<(Key, Frames)>) -> Result<()> {
         let log = self.service.wal.params().log;
         let mut sections = sections.into_iter().peekable();
         while sections.peek().is_some() {
@@ -349,14 +333,14 @@ impl<E: Env> Packs<E> {
             let mut ends = Vec::new();
             while writer.position() < self.service.config.pack_bytes && sections.peek().is_some() {
                 let (mut job, mut bytes) = (Vec::new(), 0);
-                while bytes < self.job_bytes
+                while bytes < self.size.run_bytes
                     && let Some((key, frames)) = sections.next()
                 {
-                    bytes += frames.iter().map(FrameRef::len).sum::<usize>();
-                    ends.extend(frames.last().map(|last| (key, last.end)));
+                    bytes += frames.bytes();
+                    ends.extend(frames.end().map(|end| (key, end)));
                     job.push((key, self.keyed(key.0), frames));
                 }
-                writer.run(move |pack| add_sections(pack, &job)).await?;
+                writer.run(move |pack| add_sections(pack, job)).await?;
             }
             let closing = Closing {
                 writer,
@@ -371,12 +355,13 @@ impl<E: Env> Packs<E> {
 
 fn add_sections(
     pack: &mut Assembly,
-    sections: &[(Key, bool, Vec<FrameRef>)],
+    sections: Vec<(Key, bool, Frames)>,
 ) -> std::result::Result<(), PackError> {
     for (key, keyed, frames) in sections {
-        pack.begin_section(*key, *keyed)?;
+        pack.begin_section(key, keyed)?;
         frames
-            .iter()
+            .into_runs()
+            .flatten()
             .try_for_each(|frame| pack.push_frame(frame.bytes()))?;
     }
     Ok(())

@@ -258,6 +258,10 @@ impl<E: Env> LogService<E> {
         let name = loop {
             let changed = self.lane.published().listen();
             if let Some(done) = self.publication(feed, number) {
+                if done.is_err() {
+                    // That the feed is gone is told once it lasts.
+                    self.settle().await?;
+                }
                 break done?;
             }
             let now = self.env.monotonic_ns();

@@ -3,17 +3,18 @@
 //! **Invariants**
 //! - LANE-4: groups are read once, into regions of bounded size.
 //! - Batches stay where they were read: a region holds places, not copies.
+//! - What takes as long as there are batches is done on the side; the shard answers meanwhile.
 //!
 //! **Not here**: what becomes of the batches (`packer`).
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use sealog_frame::FrameView;
 
 use super::needed_from;
-use crate::env::Env;
+use crate::env::{AlignedBuf, Env};
 use crate::error::{Error, Result};
 use crate::ids::{FeedId, StreamId};
 use crate::shard::LogService;
@@ -25,28 +26,109 @@ pub(super) type Key = (FeedId, StreamId);
 /// A batch in a group that is held in memory.
 #[derive(Clone)]
 pub(super) struct FrameRef {
-    group: Group,
-    range: Range<usize>,
+    memory: Arc<AlignedBuf>,
+    start: u32,
+    len: u32,
     pub base: u64,
     pub end: u64,
 }
 
 impl FrameRef {
     pub(super) fn bytes(&self) -> &[u8] {
-        self.group.bytes().get(self.range.clone()).unwrap_or(&[])
+        let start = self.start as usize;
+        self.memory.get(start..start + self.len()).unwrap_or(&[])
     }
 
     pub(super) fn len(&self) -> usize {
-        self.range.len()
+        self.len as usize
+    }
+}
+
+/// Batches of one stream, in order, in runs of bounded size: a run is what is hashed in one go.
+#[derive(Default)]
+pub(super) struct Frames {
+    runs: VecDeque<Vec<FrameRef>>,
+    bytes: usize,
+    bytes_in_last: usize,
+}
+
+impl Frames {
+    /// Adds the next batch; a run that holds `run_bytes` takes no more.
+    pub(super) fn push(&mut self, frame: FrameRef, run_bytes: usize) {
+        if self.runs.is_empty() || self.bytes_in_last >= run_bytes {
+            self.runs.push_back(Vec::new());
+            self.bytes_in_last = 0;
+        }
+        self.bytes += frame.len();
+        self.bytes_in_last += frame.len();
+        if let Some(run) = self.runs.back_mut() {
+            run.push(frame);
+        }
+    }
+
+    /// Bytes of all batches.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Sequence of the first record, if there is one.
+    pub(super) fn base(&self) -> Option<u64> {
+        Some(self.runs.front()?.first()?.base)
+    }
+
+    /// One past the sequence of the last record.
+    pub(super) fn end(&self) -> Option<u64> {
+        Some(self.runs.back()?.last()?.end)
+    }
+
+    /// Without the batches before sequence `built`.
+    pub(super) fn since(mut self, built: u64) -> Self {
+        while let Some(run) = self.runs.front_mut() {
+            let before = run.partition_point(|frame| frame.base < built);
+            self.bytes -= run.drain(..before).map(|frame| frame.len()).sum::<usize>();
+            if !run.is_empty() {
+                break;
+            }
+            self.runs.pop_front();
+        }
+        self
+    }
+
+    /// The runs, in order.
+    pub(super) fn into_runs(self) -> impl Iterator<Item = Vec<FrameRef>> {
+        self.runs.into_iter()
     }
 }
 
 /// Batches of a run of the log.
 #[derive(Default)]
 pub(super) struct Region {
-    pub frames: BTreeMap<Key, Vec<FrameRef>>,
+    pub frames: BTreeMap<Key, Frames>,
     /// Bytes of the groups they are in, and of their places: tiny batches take more for these.
     pub held: usize,
+}
+
+impl Region {
+    /// The batches of `groups` by stream. Takes as long as there are batches: not for the executor.
+    pub(super) fn of(groups: &[Group], run_bytes: usize) -> Result<Self> {
+        let mut region = Self::default();
+        for group in groups {
+            region.held += held_by(group);
+            for (key, frame) in frames_of(group)? {
+                region.frames.entry(key).or_default().push(frame, run_bytes);
+            }
+        }
+        Ok(region)
+    }
+}
+
+/// How much of the log is taken at a time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RegionSize {
+    /// Read and dealt out in one go.
+    pub region_bytes: usize,
+    /// Hashed in one go.
+    pub run_bytes: usize,
 }
 
 /// Reads the log forwards, region by region.
@@ -55,17 +137,17 @@ pub(super) struct Intake<E: Env> {
     reader: LogReader<E>,
     /// Everything before this log offset was given out.
     cursor: u64,
-    region_bytes: usize,
+    size: RegionSize,
 }
 
 impl<E: Env> Intake<E> {
     /// An intake that begins where the log is needed from.
-    pub(super) fn new(service: &Rc<LogService<E>>, region_bytes: usize) -> Self {
+    pub(super) fn new(service: &Rc<LogService<E>>, size: RegionSize) -> Self {
         Self {
             service: service.clone(),
-            reader: Self::reader(service, region_bytes),
+            reader: Self::reader(service, size.region_bytes),
             cursor: needed_from(service),
-            region_bytes,
+            size,
         }
     }
 
@@ -78,7 +160,7 @@ impl<E: Env> Intake<E> {
 
     /// Begins again where the log is needed from.
     pub(super) fn rewind(&mut self) {
-        self.reader = Self::reader(&self.service, self.region_bytes);
+        self.reader = Self::reader(&self.service, self.size.region_bytes);
         self.cursor = needed_from(&self.service);
         self.service.wal.pace().read(self.cursor);
     }
@@ -90,14 +172,13 @@ impl<E: Env> Intake<E> {
 
     /// Whether a whole region is durable and not given out.
     pub(super) fn has_region(&self) -> bool {
-        self.service.wal.durable_end() >= self.cursor + self.region_bytes as u64
+        self.service.wal.durable_end() >= self.cursor + self.size.region_bytes as u64
     }
 
     /// The next region below log offset `target`; `None` when there is nothing more.
     pub(super) async fn next(&mut self, target: u64) -> Result<Option<Region>> {
-        let mut region = Region::default();
-        while region.held < self.region_bytes && self.cursor < target && !self.service.is_stopping()
-        {
+        let (mut groups, mut held) = (Vec::new(), 0);
+        while held < self.size.region_bytes && self.cursor < target && !self.service.is_stopping() {
             let group = match self.reader.group(self.cursor).await? {
                 Ok(group) => group,
                 Err(Missing::AtEnd) => break,
@@ -107,35 +188,43 @@ impl<E: Env> Intake<E> {
                 }
             };
             self.cursor = group.header.end();
-            region.held += group.bytes().len();
-            for (key, frame) in frames_of(&group)? {
-                region.frames.entry(key).or_default().push(frame);
-                region.held += size_of::<FrameRef>();
-            }
+            held += held_by(&group);
+            groups.push(group);
             self.service.env.yield_if_needed().await;
         }
         self.service.wal.pace().read(self.cursor);
-        if region.held == 0 {
+        if groups.is_empty() {
             self.reader.release();
             return Ok(None);
         }
-        Ok(Some(region))
+        let run_bytes = self.size.run_bytes;
+        let deal = move || Region::of(&groups, run_bytes);
+        self.service.env.offload(deal).await.map(Some)
     }
+}
+
+/// What a group takes in a region: its bytes, and the places of its batches.
+fn held_by(group: &Group) -> usize {
+    group.bytes().len() + group.header.entries as usize * size_of::<FrameRef>()
 }
 
 /// All batches of a group, each with the stream it belongs to.
 pub(super) fn frames_of(group: &Group) -> Result<Vec<(Key, FrameRef)>> {
-    let start = group.bytes().as_ptr() as usize;
-    let mut frames = Vec::new();
+    let memory = group.memory();
+    let place = memory.as_ptr() as usize;
+    let mut frames = Vec::with_capacity(group.header.entries as usize);
     for entry in group.entries() {
         let corrupt = |detail: String| Error::corrupt("log group", group.header.offset, detail);
         let entry = entry.map_err(|error| corrupt(error.to_string()))?;
         let Some(bytes) = entry.frame() else { continue };
         let view = FrameView::trusted(bytes).map_err(|error| corrupt(error.to_string()))?;
-        let at = bytes.as_ptr() as usize - start;
+        let start = bytes.as_ptr() as usize - place;
+        let small =
+            |n: usize| u32::try_from(n).map_err(|_| corrupt(format!("{n} bytes in memory")));
         let frame = FrameRef {
-            group: group.clone(),
-            range: at..at + bytes.len(),
+            memory: memory.clone(),
+            start: small(start)?,
+            len: small(bytes.len())?,
             base: view.base_sequence(),
             end: view.end_sequence(),
         };

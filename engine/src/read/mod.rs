@@ -34,6 +34,7 @@ use std::time::Duration;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::ids::{CommitNumber, FeedId, StreamId};
+use crate::lane::stopping;
 use crate::limits::READ_BYTES_DEFAULT;
 use crate::shard::LogService;
 use crate::sync::{Budget, race};
@@ -56,6 +57,8 @@ pub enum ReadFrom {
 pub struct ReadRequest {
     /// Name of the feed.
     pub feed: String,
+    /// Only the feed with this id: one of that name that was made later is not found.
+    pub id: Option<FeedId>,
     /// Only this stream, sealed, open or abandoned.
     pub stream: Option<StreamId>,
     /// Where to begin.
@@ -76,6 +79,7 @@ impl ReadRequest {
     pub fn new(feed: impl Into<String>) -> Self {
         Self {
             feed: feed.into(),
+            id: None,
             stream: None,
             from: ReadFrom::Sequence(0),
             end: u64::MAX,
@@ -89,6 +93,8 @@ impl ReadRequest {
 /// One answer: whole frames, of which the records in `first..next` were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadChunk {
+    /// The feed they are of.
+    pub feed: FeedId,
     /// Whole batch frames, back to back.
     pub frames: Vec<u8>,
     /// If asked for, the fingerprint of every record in `frames`, in order, as [`fingerprint`] computes
@@ -101,7 +107,7 @@ pub struct ReadChunk {
     /// Nothing more will ever come in this scope: the stream is sealed and read to its end, or the
     /// requested end was reached.
     pub ended: bool,
-    /// Sequence after the last record accepted when the answer was made.
+    /// Sequence after the last record that was durable when the answer was begun.
     pub tail: u64,
     /// What the frames take of the budget they were read within.
     pub held: Held,
@@ -133,7 +139,8 @@ impl<E: Env> LogService<E> {
     ///
     /// # Errors
     /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::CommitNotFound`],
-    /// [`Error::Corrupt`] naming object or segment, [`Error::Bucket`], [`Error::Io`].
+    /// [`Error::Corrupt`] naming object or segment, [`Error::Bucket`], [`Error::Io`]. [`Error::Poisoned`] and
+    /// [`Error::Closed`] when it would have to wait for records that will not come.
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
@@ -154,12 +161,29 @@ impl<E: Env> LogService<E> {
         request: &ReadRequest,
         budget: Option<&Budget>,
     ) -> Result<ReadChunk> {
-        let feed = self.feed_id(&request.feed)?;
+        let chunk = self.read_or_wait(request, budget).await;
+        let rests_on_changes = match &chunk {
+            Ok(chunk) => chunk.ended || (chunk.frames.is_empty() && chunk.next > chunk.first),
+            Err(_) => true,
+        };
+        if rests_on_changes {
+            // What ended the stream, took the range or the feed must not be undone by a crash.
+            self.settle().await?;
+        }
+        chunk
+    }
+
+    async fn read_or_wait(
+        self: &Rc<Self>,
+        request: &ReadRequest,
+        budget: Option<&Budget>,
+    ) -> Result<ReadChunk> {
+        let feed = self.feed_id(request)?;
         let first = self.resolve(feed, request).await?;
         let deadline_ns = self.deadline(request.wait);
         let mut room = Room::of(budget);
         loop {
-            let moved = self.tail_event(feed).listen();
+            let mut tail = self.listen_tail(feed);
             let mut chunk = self.read_now(feed, request, first, &mut room).await?;
             if chunk.frames.is_empty() && room.make().await {
                 continue;
@@ -170,15 +194,16 @@ impl<E: Env> LogService<E> {
             chunk.held = room.take(chunk.frames.len());
             let left = deadline_ns.saturating_sub(self.env.monotonic_ns());
             let got = !chunk.frames.is_empty() || chunk.ended || chunk.next > first;
-            if got || left == 0 || self.is_stopping() {
-                let empty_gap = chunk.frames.is_empty() && chunk.next > first;
-                if chunk.ended || empty_gap {
-                    // What ended the stream, or took the range, must not be undone by a crash.
-                    self.settle().await?;
-                }
+            if got || left == 0 {
                 return Ok(chunk);
             }
-            race(moved, self.env.sleep(Duration::from_nanos(left))).await;
+            if self.is_stopping() {
+                // Nothing will come any more, and it is not the end.
+                return Err(stopping(self));
+            }
+            if let Some(moved) = tail.moved.take() {
+                race(moved, self.env.sleep(Duration::from_nanos(left))).await;
+            }
         }
     }
 
@@ -187,11 +212,12 @@ impl<E: Env> LogService<E> {
         self.env.monotonic_ns().saturating_add(wait_ns)
     }
 
-    fn feed_id(&self, name: &str) -> Result<FeedId> {
+    fn feed_id(&self, request: &ReadRequest) -> Result<FeedId> {
         let feeds = self.feeds.borrow();
-        let found = feeds.named(name).map(|feed| feed.id);
-        found.ok_or_else(|| Error::FeedNotFound {
-            feed: name.to_owned(),
+        let found = feeds.named(&request.feed).map(|feed| feed.id);
+        let meant = found.filter(|found| request.id.is_none_or(|id| id == *found));
+        meant.ok_or_else(|| Error::FeedNotFound {
+            feed: request.feed.clone(),
         })
     }
 
@@ -202,15 +228,11 @@ impl<E: Env> LogService<E> {
         first: u64,
         room: &mut Room<'_>,
     ) -> Result<ReadChunk> {
-        let tail = self
-            .feeds
-            .borrow()
-            .get(feed)
-            .map_or(0, |feed| feed.next_sequence);
         let mut chunk = ReadChunk {
+            feed,
             first,
             next: first,
-            tail,
+            tail: self.durable_tail(feed),
             ..ReadChunk::default()
         };
         let mut retries = 0;
@@ -256,6 +278,10 @@ impl<E: Env> LogService<E> {
             if chunk.next == before || room.is_short() {
                 break;
             }
+        }
+        if !chunk.frames.is_empty() {
+            // They may have become durable since.
+            chunk.tail = chunk.tail.max(chunk.next);
         }
         Ok(chunk)
     }

@@ -16,11 +16,12 @@
 mod admin;
 mod direct;
 mod query;
+mod tails;
 mod usage;
 mod write;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,7 +35,6 @@ use crate::checkpoint::Checkpoints;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::{Feed, Feeds};
-use crate::ids::FeedId;
 use crate::lane::LaneState;
 use crate::lane::owner::Witness;
 use crate::limits::EngineConfig;
@@ -43,6 +43,7 @@ use crate::recovery::{LogPlace, Report, examine_drained, revive};
 use crate::sync::{Budget, Event, race};
 use crate::wal::Wal;
 use crate::wal::log::{Room, RoomClass};
+use tails::Tails;
 
 /// Writes decided between two looks at other tasks.
 const WRITES_PER_TURN: usize = 4;
@@ -73,10 +74,7 @@ pub struct LogService<E: Env> {
     queued: Event,
     /// Writes that were queued and are not decided yet.
     undecided: Cell<usize>,
-    /// Feeds with records in groups that are not durable yet, in log order.
-    tails_due: RefCell<VecDeque<(u64, FeedId)>>,
-    /// Who waits for records of a feed.
-    tails: RefCell<BTreeMap<FeedId, Event>>,
+    tails: Tails,
     closing: Cell<bool>,
     /// No write will be decided any more.
     writes_ended: Cell<bool>,
@@ -109,8 +107,7 @@ impl<E: Env> LogService<E> {
             queue: RefCell::new(VecDeque::new()),
             queued: Event::new(),
             undecided: Cell::new(0),
-            tails_due: RefCell::new(VecDeque::new()),
-            tails: RefCell::new(BTreeMap::new()),
+            tails: Tails::default(),
             closing: Cell::new(false),
             writes_ended: Cell::new(false),
             config,
@@ -233,56 +230,12 @@ impl<E: Env> LogService<E> {
         answer
     }
 
-    /// Notified when records of `feed` become durable, while anyone holds it.
-    pub(crate) fn tail_event(&self, feed: FeedId) -> Event {
-        self.tails.borrow_mut().entry(feed).or_default().clone()
-    }
-
-    /// Wakes whoever waits for records of `feed` once what was accepted of it is durable.
-    fn announce_tail(self: &Rc<Self>, feed: FeedId) {
-        let group = self.wal.accepted().group;
-        let mut due = self.tails_due.borrow_mut();
-        let last = due.back().copied();
-        if last == Some((group, feed)) {
-            return;
-        }
-        due.push_back((group, feed));
-        drop(due);
-        if last.is_none_or(|(earlier, _)| earlier != group) {
-            let service = self.clone();
-            let durable = move |_| service.notify_due_tails(group);
-            self.wal.on_durable(group, durable);
-        }
-    }
-
-    fn notify_due_tails(&self, group: u64) {
-        let next = || {
-            let mut due = self.tails_due.borrow_mut();
-            due.pop_front_if(|(accepted, _)| *accepted <= group)
-        };
-        while let Some((_, feed)) = next() {
-            self.notify_tail(feed);
-        }
-    }
-
-    fn notify_tail(&self, feed: FeedId) {
-        let event = self.tails.borrow_mut().remove(&feed);
-        if let Some(event) = event {
-            event.notify();
-        }
-    }
-
-    fn notify_all_tails(&self) {
-        let tails = std::mem::take(&mut *self.tails.borrow_mut());
-        tails.values().for_each(Event::notify);
-    }
-
     /// Wakes everyone who waits for records or publications, to look again.
     pub(crate) fn wake_all(&self) {
         self.lane.press();
         self.queued.notify();
         self.wal.progress().notify();
-        self.notify_all_tails();
+        self.tails.notify_all();
     }
 
     /// Stops for good after a bug in one of the shard's tasks.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use sealog_frame::FrameView;
 
 use super::LogService;
-use super::write::{check_abandoned, not_found};
+use super::write::check_abandoned;
 use crate::append::{Decision, foresee};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
@@ -20,6 +20,11 @@ use crate::feed::{Feed, FeedOptions, Stream};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::check_commit_message;
 use crate::producer::{ProducerState, Producers};
+
+/// A page of commits ends with the one that makes it this long.
+const PAGE_BYTES: usize = 1 << 20;
+/// What a commit counts, but for its message.
+const COMMIT_BYTES: usize = 256;
 
 /// A feed as callers see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,11 +235,11 @@ impl<E: Env> LogService<E> {
         after: StreamId,
         limit: usize,
     ) -> Result<Vec<StreamInfo>> {
-        let (id, commits, last_published) = {
-            let feeds = self.feeds.borrow();
-            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
-            (feed.id, feed.head.commits, feed.head.stream)
-        };
+        let (id, commits, last_published) = self
+            .query(name, |feed| {
+                Ok((feed.id, feed.head.commits, feed.head.stream))
+            })
+            .await?;
         let mut listed = Vec::new();
         // Stream ids and commit numbers rise together, a commit per stream: FEED-3.
         let mut number = after.0.min(commits);
@@ -245,9 +250,7 @@ impl<E: Env> LogService<E> {
             }
             number += 1;
         }
-        {
-            let feeds = self.feeds.borrow();
-            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
+        self.query(name, |feed| {
             let newer = |id: StreamId| id > after && listed.last().is_none_or(|l| l.id < id);
             let rest: Vec<_> = feed.streams.iter().filter(|s| newer(s.id)).collect();
             let room = limit - listed.len();
@@ -256,12 +259,14 @@ impl<E: Env> LogService<E> {
                     .take(room)
                     .map(|stream| stream_info(feed, stream)),
             );
-        }
-        self.settle().await?;
+            Ok(())
+        })
+        .await?;
         Ok(listed)
     }
 
-    /// Up to `limit` published commits from number `from` on.
+    /// Up to `limit` published commits from number `from` on; fewer, but one at least if there is one, when
+    /// their messages are long.
     ///
     /// # Errors
     /// [`crate::Error::FeedNotFound`]; what reading commits from the bucket answers.
@@ -277,9 +282,14 @@ impl<E: Env> LogService<E> {
         let (id, commits) = self
             .query(name, |feed| Ok((feed.id, feed.head.commits)))
             .await?;
-        let mut listed = Vec::new();
+        let (mut listed, mut bytes) = (Vec::new(), 0);
         for number in (from.0..commits).take(limit) {
-            listed.push(self.read_commit(name, id, CommitNumber(number)).await?);
+            let commit = self.read_commit(name, id, CommitNumber(number)).await?;
+            bytes += COMMIT_BYTES + commit.message.len();
+            listed.push(commit);
+            if bytes >= PAGE_BYTES {
+                break;
+            }
         }
         Ok(listed)
     }

@@ -153,7 +153,7 @@ impl<E: Env> LogService<E> {
             let id = id.ok_or_else(|| not_found(&name))?;
             let time_ms = service.env.realtime_ms();
             service.change(id, StreamId(0), &Change::FeedDeleted { time_ms });
-            service.notify_tail(id);
+            service.tails.notify(id);
             Ok(())
         });
     }
@@ -249,7 +249,7 @@ impl<E: Env> LogService<E> {
                     self.change(id, stream, &Change::StreamOpened { epoch });
                 }
                 let result = self.write_batch(id, batch.as_bytes())?;
-                self.announce_tail(id);
+                self.announce_tail(id, result.first);
                 Ok(result)
             }
         }
@@ -405,7 +405,7 @@ impl<E: Env> LogService<E> {
                 message,
             }),
         );
-        self.notify_tail(id);
+        self.tails.notify(id);
         self.lane.press();
         Ok((id, number))
     }

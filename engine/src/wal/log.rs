@@ -24,6 +24,7 @@ use crate::frontier::Frontiers;
 use crate::ids::{FeedId, LogId, StreamId};
 use crate::limits::WalConfig;
 use crate::sync::Event;
+use crate::wal::alone::Alone;
 use crate::wal::entry::{self, Change};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES};
 use crate::wal::histogram::Histogram;
@@ -121,6 +122,7 @@ struct Inner<E: Env> {
     space: Rc<Space<E>>,
     cache: RefCell<GroupCache>,
     pace: Pace,
+    alone: Alone,
     work: Event,
     progress: Event,
     /// Notified when completions are due.
@@ -188,6 +190,7 @@ impl<E: Env> Wal<E> {
             space: space.clone(),
             cache,
             pace: Pace::new(params.config.cache_bytes, params.end),
+            alone: Alone::default(),
             work: Event::new(),
             progress,
             answers: Event::new(),
@@ -336,12 +339,12 @@ impl<E: Env> Wal<E> {
         self.0.progress.until(|| self.outcome(group)).await
     }
 
-    /// Whether `group` is durable; `None` while it is under way.
+    /// Whether `group` is durable, whatever became of the log since; `None` while it is under way.
     pub(crate) fn outcome(&self, group: u64) -> Option<Result<()>> {
         let state = self.0.state.borrow();
         match &state.poisoned {
+            _ if group <= state.durable_groups => Some(Ok(())),
             Some(error) => Some(Err(error.clone())),
-            None if group <= state.durable_groups => Some(Ok(())),
             None => state.closed.then_some(Err(Error::Closed)),
         }
     }

@@ -9,6 +9,7 @@
 //!
 //! **Not here**: what entries mean (`feed` folds them), when to pack (`lane`), repair (`recovery`).
 
+pub(crate) mod alone;
 pub mod entry;
 pub mod group;
 mod histogram;

@@ -47,6 +47,11 @@ impl Group {
         self.buf.get(self.range.clone()).unwrap_or(&[])
     }
 
+    /// The memory that [`Group::bytes`] lie in.
+    pub(crate) fn memory(&self) -> &Arc<AlignedBuf> {
+        &self.buf
+    }
+
     /// The entries, in order.
     #[must_use]
     pub fn entries(&self) -> Entries<'_> {

@@ -9,6 +9,8 @@ use crate::wire::{Input, Wire, WireError, put_list, take_list, wire_struct};
 
 /// The version this crate speaks.
 pub const PROTOCOL_VERSION: u16 = 1;
+/// Feeds that one connection may bind.
+pub const BINDINGS_MAX: u32 = 16_384;
 
 /// Optional abilities, as bits. None is defined in version 1; unknown bits are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

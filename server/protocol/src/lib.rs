@@ -24,7 +24,7 @@ pub use answer::{Answer, Records};
 pub use header::{
     CONNECTION, HEADER_BYTES, HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, MORE, MessageHeader,
 };
-pub use hello::{Features, Hello, PROTOCOL_VERSION, ShardAddress, Welcome};
+pub use hello::{BINDINGS_MAX, Features, Hello, PROTOCOL_VERSION, ShardAddress, Welcome};
 pub use info::{CommitInfo, FeedInfo, LogInfo, ProducerInfo, StreamInfo, StreamPhase};
 pub use place::{log_of, shard_of};
 pub use refusal::{Effects, ErrorCode, Refusal};

@@ -71,7 +71,7 @@ async fn list(
             out.line(&FeedShape::from(info), line)?;
         }
         left -= got as u64;
-        if got < page {
+        if got == 0 {
             break;
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn streams(place: Place, args: &ListArgs, out: &mut Output) -> Result
                 out.line(&StreamShape::of(feed, info), stream_text)?;
             }
             left -= streams.len() as u64;
-            if streams.len() < page {
+            if streams.is_empty() {
                 break;
             }
         }
@@ -73,7 +73,7 @@ pub(super) fn commits(place: Place, args: &ListArgs, out: &mut Output) -> Result
                 })?;
             }
             left -= got as u64;
-            if got < page {
+            if got == 0 {
                 break;
             }
         }
@@ -110,7 +110,7 @@ pub(super) fn producers(
                 out.line(&ProducerShape::of(feed, info), producer_text)?;
             }
             left -= producers.len() as u64;
-            if producers.len() < page {
+            if producers.is_empty() {
                 break;
             }
             after = producers.last().map(|info| info.id.clone());

@@ -6,14 +6,14 @@
 //!
 //! **Invariants**
 //! - NATIVE-3: answers of one log leave in the order the batches came.
-//! - NATIVE-4: none leaves before its group is durable.
+//! - NATIVE-4: none leaves before its group is durable, unless it says that the outcome is not known.
 //!
 //! **Not here**: how a batch is decided (the engine).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use sealog_engine::{AppendResult, Listen, LocalLog, Result};
+use sealog_engine::{AppendResult, Error, Listen, LocalLog, Result};
 use sealog_protocol::Answer;
 
 use super::meters::Meters;
@@ -138,19 +138,17 @@ impl Appends {
         );
     }
 
-    /// Answers what may be answered.
-    pub(super) fn settle(&self, outbox: &Outbox, meters: &Meters) {
+    /// Answers what may be answered; if it is `late`, everything, though the outcome is not known.
+    pub(super) fn settle(&self, late: bool, outbox: &Outbox, meters: &Meters) {
         for lane in self.0.borrow_mut().iter_mut() {
-            while let Some(pending) = lane
-                .pending
-                .pop_front_if(|first| is_due(first, lane.log.as_ref()))
-            {
+            let due = |first: &mut Pending| late || is_due(first, lane.log.as_ref());
+            while let Some(pending) = lane.pending.pop_front_if(due) {
                 lane.answered += 1;
                 let durable = durability(&pending.outcome, lane.log.as_ref());
                 let result = match pending.outcome {
                     Outcome::Decided(result, _) => durable.and(result),
                     Outcome::Settled(result) => result,
-                    Outcome::Queued => continue,
+                    Outcome::Queued => Err(Error::Closed),
                 };
                 meters.appended(&result, pending.bytes);
                 outbox.put_with(pending.bytes, |out| encode(&result, pending.request, out));
@@ -172,7 +170,9 @@ fn is_due(pending: &Pending, log: Option<&LocalLog>) -> bool {
 
 fn durability(outcome: &Outcome, log: Option<&LocalLog>) -> Result<()> {
     match (outcome, log) {
-        (Outcome::Decided(_, group), Some(log)) => log.outcome(*group).unwrap_or(Ok(())),
+        (Outcome::Decided(_, group), Some(log)) => {
+            log.outcome(*group).unwrap_or(Err(Error::Closed))
+        }
         _ => Ok(()),
     }
 }

@@ -3,32 +3,31 @@
 //! **Invariants**
 //! - Until the hello was accepted nothing but a hello is taken, and no more than its few bytes kept.
 //! - The connection ends once: whoever meets trouble says so, both sides stop, what waits is dropped.
-//! - When the server drains, what was taken in is answered before the goodbye.
+//! - When the server drains, what was taken in is answered before the goodbye: in time with what it came to,
+//!   else with what is not known of it.
+//! - Nobody reads for a client that has left, and what else it asked for keeps the connection for
+//!   [`LEFT_GRACE`] at most.
 //!
 //! **Not here**: parsing (`reader`), what requests do (`appends`, `requests`, `follow`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
-use sealog_engine::{Event, FeedRef, LocalLog};
+use sealog_engine::ids::FeedId;
+use sealog_engine::{Event, FeedRef};
 use sealog_protocol::{Answer, CONNECTION, Refusal};
 
 use super::appends::Appends;
+use super::bindings::{Binding, Bindings};
 use super::follow::Follows;
 use super::memory::Share;
 use super::outbox::Outbox;
 use super::service::NativeService;
 use crate::net::Stream;
 
-/// A feed by number.
-#[derive(Clone)]
-pub(super) struct Binding {
-    pub(super) feed: FeedRef,
-    /// Its log, if it is this shard's.
-    pub(super) log: Option<LocalLog>,
-    /// Number of its log.
-    pub(super) lane: usize,
-}
+/// How long a client that has ended its half is answered what it had asked to be done.
+const LEFT_GRACE: Duration = Duration::from_secs(10);
 
 /// How far a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
@@ -39,6 +38,8 @@ pub(super) enum Phase {
     Open,
     /// Nothing more is read; what was taken in is answered, then it ends.
     Closing,
+    /// The time for that is over: what still waits is told so.
+    Late,
     /// It has ended.
     Ended,
 }
@@ -47,10 +48,14 @@ pub(super) enum Phase {
 pub(super) struct Connection {
     pub(super) service: Rc<NativeService>,
     pub(super) stream: Stream,
+    /// Its number on the shard.
+    number: u64,
+    /// It counts as one of the connections there may be.
+    welcomed: Cell<bool>,
     pub(super) outbox: Outbox,
     pub(super) appends: Appends,
     pub(super) follows: Follows,
-    pub(super) bindings: RefCell<Vec<Binding>>,
+    pub(super) bindings: Bindings,
     /// Bytes taken in that are not handled yet, and that nothing is reserved for.
     pub(super) kept: Share,
     /// Requests that run as tasks.
@@ -61,13 +66,17 @@ pub(super) struct Connection {
     pub(super) reading: Cell<bool>,
     /// When bytes last left.
     pub(super) spoke_ns: Cell<u64>,
+    /// The heartbeat that the client asked for.
+    pub(super) heartbeat: Cell<Option<Duration>>,
     phase: Cell<Phase>,
+    /// The client will send nothing more, and may be gone.
+    left: Cell<bool>,
     /// Notified when nothing more is to be read.
     pub(super) ending: Event,
 }
 
 impl Connection {
-    pub(super) fn new(service: Rc<NativeService>, stream: Stream) -> Rc<Self> {
+    pub(super) fn new(service: Rc<NativeService>, stream: Stream, number: u64) -> Rc<Self> {
         let lanes = service.side.handle().logs();
         let now_ns = service.side.monotonic_ns();
         let (kept, small) = (service.memory.share(), service.memory.share());
@@ -75,16 +84,20 @@ impl Connection {
         Rc::new(Self {
             service,
             stream,
+            number,
+            welcomed: Cell::new(false),
             outbox: Outbox::new(small, spares),
             kept,
             appends: Appends::new(lanes),
             follows: Follows::default(),
-            bindings: RefCell::new(Vec::new()),
+            bindings: Bindings::default(),
             running: Cell::new(0),
             heard_ns: Cell::new(now_ns),
             reading: Cell::new(false),
             spoke_ns: Cell::new(now_ns),
+            heartbeat: Cell::new(None),
             phase: Cell::new(Phase::New),
+            left: Cell::new(false),
             ending: Event::new(),
         })
     }
@@ -95,13 +108,26 @@ impl Connection {
         self.service.side.spawn("native reader", async move {
             reader.read().await;
         });
-        self.limit_hello();
         self.write().await;
         self.set_phase(Phase::Ended);
     }
 
     pub(super) fn phase(&self) -> Phase {
         self.phase.get()
+    }
+
+    /// Begins to serve, if there may be one more connection.
+    pub(super) fn welcome(&self) -> bool {
+        let room = self.service.welcome_one(self.number);
+        if room {
+            self.welcomed.set(true);
+            self.set_phase(Phase::Open);
+        }
+        room
+    }
+
+    pub(super) fn was_welcomed(&self) -> bool {
+        self.welcomed.get()
     }
 
     /// Phases only go forward.
@@ -113,6 +139,28 @@ impl Connection {
             self.outbox.filled.notify();
             self.outbox.emptied.notify();
         }
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.left.get()
+    }
+
+    /// The client has ended its half of the connection, if not all of it.
+    pub(super) fn leave(self: &Rc<Self>) {
+        self.left.set(true);
+        self.set_phase(Phase::Closing);
+        self.ending.notify();
+        if self.is_settled() {
+            return;
+        }
+        let connection = Rc::downgrade(self);
+        let side = self.service.side.clone();
+        self.service.side.spawn("native left", async move {
+            side.sleep(LEFT_GRACE).await;
+            if let Some(connection) = connection.upgrade() {
+                connection.set_phase(Phase::Late);
+            }
+        });
     }
 
     /// Whether everything that was taken in is answered.
@@ -136,19 +184,16 @@ impl Connection {
         self.set_phase(Phase::Closing);
     }
 
-    /// Gives `feed` a number.
-    pub(super) fn bind(&self, feed: FeedRef) -> u32 {
+    /// Gives the feed `name`, which has this id, a number.
+    pub(super) fn bind(&self, name: &str, id: FeedId) -> u32 {
         let side = &self.service.side;
-        let mut bindings = self.bindings.borrow_mut();
-        let known = bindings.iter().position(|known| known.feed == feed);
-        let index = known.unwrap_or_else(|| {
-            bindings.push(Binding {
-                log: side.log(&feed.name).cloned(),
-                lane: side.handle().log_of(&feed.name),
-                feed,
-            });
-            bindings.len() - 1
-        });
-        u32::try_from(index).unwrap_or(u32::MAX)
+        self.bindings.bind(id, || Binding {
+            log: side.log(name).cloned(),
+            lane: side.handle().log_of(name),
+            feed: FeedRef {
+                name: name.into(),
+                id: Some(id),
+            },
+        })
     }
 }

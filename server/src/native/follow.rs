@@ -4,6 +4,7 @@
 //! - A reader that takes nothing holds one answer of at most [`SMALL_BYTES`] (or one batch): the next is
 //!   read only when the last has left and credit is there. Answers are within the shard's budget.
 //! - NATIVE-7: where to go on is the answer's `next`: no gap, no repeat.
+//! - What waits, waits for the feed that had the name when it began, from the sequence that was meant then.
 //!
 //! **Not here**: where records come from (the engine).
 
@@ -16,7 +17,7 @@ use sealog_engine::{Event, ReadChunk, ReadFrom, ReadRequest, Result};
 use sealog_protocol::{Answer, MORE, Records, Rest};
 
 use super::connection::{Connection, Phase};
-use super::requests::Asks;
+use super::requests::{Asks, Kind};
 
 /// Bytes of an answer to a reader that may not be reading.
 const SMALL_BYTES: usize = 64 << 10;
@@ -69,7 +70,7 @@ impl Connection {
     /// One answer's worth.
     pub(super) fn read_once(self: &Rc<Self>, mut request: ReadRequest, wait_ms: u32, asks: Asks) {
         request.wait = Duration::from_millis(wait_ms.into());
-        self.run_task(async move |connection| {
+        self.run_task(asks, Kind::Records, async move |connection| {
             connection.wait_for_socket().await;
             // Beside others the answers that are ready at the same time must be small.
             let most = match connection.running.get() {
@@ -88,9 +89,13 @@ impl Connection {
     }
 
     /// Reads; what waits for records stops waiting when the connection is to end: the server drains.
-    async fn read_until_closing(&self, request: ReadRequest) -> Result<ReadChunk> {
+    async fn read_until_closing(&self, mut request: ReadRequest) -> Result<ReadChunk> {
         let engine = self.service.side.handle();
         let sending = &self.service.memory.sending;
+        if request.wait.is_zero() {
+            return engine.read_within(request, sending).await;
+        }
+        self.pin(&mut request).await?;
         let at_once = ReadRequest {
             wait: Duration::ZERO,
             ..request.clone()
@@ -101,6 +106,21 @@ impl Connection {
             engine.read_within(at_once, sending).await
         };
         futures_lite::future::or(engine.read_within(request, sending), closing).await
+    }
+
+    /// Makes `request` one for this feed from this sequence on, whatever becomes of name and tail; gives
+    /// what an answer without records is.
+    async fn pin(&self, request: &mut ReadRequest) -> Result<ReadChunk> {
+        let engine = self.service.side.handle();
+        let place = ReadRequest {
+            bytes_max: 0,
+            wait: Duration::ZERO,
+            ..request.clone()
+        };
+        let chunk = engine.read(place).await?;
+        request.id = Some(chunk.feed);
+        request.from = ReadFrom::Sequence(chunk.next);
+        Ok(chunk)
     }
 
     /// Records as they come.
@@ -118,9 +138,10 @@ impl Connection {
             return;
         }
         self.follows.0.borrow_mut().insert(asks.0, follow.clone());
-        self.run_task(async move |connection| {
+        self.run_task(asks, Kind::Records, async move |connection| {
+            let known = Known(connection, asks.0);
             let done = connection.send_records(request, &follow, asks.0).await;
-            connection.follows.0.borrow_mut().remove(&asks.0);
+            drop(known);
             connection.outbox.answered(asks.1);
             match done {
                 Ok(last) => connection.send(last, (asks.0, 0)),
@@ -136,6 +157,7 @@ impl Connection {
         follow: &Follow,
         id: u64,
     ) -> Result<ReadChunk> {
+        self.pin(&mut request).await?;
         let asked = request.bytes_max.clamp(1, LARGE_BYTES);
         let mut bytes_max = asked.min(SMALL_BYTES);
         request.wait = LOOK;
@@ -148,13 +170,13 @@ impl Connection {
                 false => asked.min(SMALL_BYTES),
             };
             if self.is_over(follow) {
-                return Ok(nothing(&request));
+                return self.pin(&mut request).await;
             }
             let credit = usize::try_from(follow.credit.get()).unwrap_or(usize::MAX);
             request.bytes_max = bytes_max.min(credit);
             let chunk = self.read_unless_over(&request, follow).await?;
             let Some(chunk) = chunk else {
-                return Ok(nothing(&request));
+                return self.pin(&mut request).await;
             };
             request.from = ReadFrom::Sequence(chunk.next);
             if chunk.ended {
@@ -225,15 +247,11 @@ impl Connection {
     }
 }
 
-/// The last answer of a follow that ended before its scope did.
-fn nothing(request: &ReadRequest) -> ReadChunk {
-    let at = match request.from {
-        ReadFrom::Sequence(sequence) => sequence,
-        _ => 0,
-    };
-    ReadChunk {
-        first: at,
-        next: at,
-        ..ReadChunk::default()
+/// A follow that credit and cancel find, for as long as it runs.
+struct Known<'a>(&'a Connection, u64);
+
+impl Drop for Known<'_> {
+    fn drop(&mut self) {
+        self.0.follows.0.borrow_mut().remove(&self.1);
     }
 }

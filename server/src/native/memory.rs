@@ -1,4 +1,4 @@
-//! Memory: what connections of a shard may hold together, however many they are and whatever they leave unread.
+//! Memory: bounds on what connections of a shard hold together.
 //!
 //! ```text
 //!  socket ──> beginnings of messages [loose] ──> long ones [receiving] ──> log, queue (the engine's)

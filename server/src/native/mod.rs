@@ -13,12 +13,14 @@
 //! **Not here**: bytes of messages (`sealog-protocol`), sockets (`net`), decisions (the engine).
 
 mod appends;
+mod bindings;
 mod connection;
 mod convert;
 mod follow;
 mod long;
 mod memory;
 mod meters;
+mod opening;
 mod outbox;
 mod pulse;
 mod reader;

@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - Answers leave in the order they were put in; what was put in meanwhile leaves in one write.
-//! - A request's bytes count as unanswered until its answer is with the system.
+//! - A request's bytes count as unanswered until its answer is with the system; one that is shorter than what
+//!   it makes the server keep counts [`CHARGE_BYTES_MIN`].
 //! - Small answers are counted, records and pages hold what was reserved for them, until they have left.
 //!
 //! **Not here**: the socket (`writer`).
@@ -14,6 +15,17 @@ use sealog_engine::{Event, Held};
 use sealog_protocol::Answer;
 
 use super::memory::{Share, Spares};
+
+/// Least that a request counts: a refused append is a few bytes, and what is known of it more.
+const CHARGE_BYTES_MIN: usize = 256;
+
+/// What a request of `bytes` counts; nothing if it was counted before.
+fn charge(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        _ => bytes.max(CHARGE_BYTES_MIN),
+    }
+}
 
 /// A parcel that has grown beyond this is not added to.
 const PARCEL_BYTES: usize = 64 << 10;
@@ -59,13 +71,13 @@ impl Outbox {
 
     /// A request of `bytes` was taken in.
     pub(super) fn take_in(&self, bytes: usize) {
-        self.unanswered.set(self.unanswered.get() + bytes);
+        self.unanswered.set(self.unanswered.get() + charge(bytes));
     }
 
     /// A request of `bytes` needs no answer, or was answered otherwise.
     pub(super) fn answered(&self, bytes: usize) {
         self.unanswered
-            .set(self.unanswered.get().saturating_sub(bytes));
+            .set(self.unanswered.get().saturating_sub(charge(bytes)));
         self.emptied.notify();
     }
 
@@ -108,18 +120,19 @@ impl Outbox {
         let before = last.bytes.len();
         encode(&mut last.bytes);
         let added = last.bytes.len() - before;
-        last.answered += answered;
+        last.answered += charge(answered);
         last.small += added;
         self.waiting.set(self.waiting.get() + added);
         self.small.set(self.small.get() + added);
     }
 
-    /// Adds bytes as they are, to be sent from where they lie, that `held` is reserved for.
+    /// Adds bytes as they are, to be sent from where they lie, that `held` is reserved for: an answer to a
+    /// request of `answered` bytes, which was counted before if that is 0.
     pub(super) fn put_whole(&self, bytes: Vec<u8>, answered: usize, held: Held) {
         self.waiting.set(self.waiting.get() + bytes.len());
         self.parcels.borrow_mut().push_back(Parcel {
             bytes,
-            answered,
+            answered: charge(answered),
             small: 0,
             _held: held,
         });

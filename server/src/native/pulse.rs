@@ -12,27 +12,40 @@ use std::time::Duration;
 use sealog_protocol::{Answer, CONNECTION, ErrorCode};
 
 use super::connection::{Connection, Phase};
+use super::opening::{OPENING_MAX, Place};
 use super::refuse::own;
-use super::service::HELLO_TIMEOUT;
+use super::service::{CROWDED, HELLO_TIMEOUT};
 
-/// Silence, in heartbeats, after which a client is given up.
-const MISSED_MAX: u32 = 3;
+/// Silence, in heartbeats, after which a client is given up; also how long it may take nothing.
+pub(super) const MISSED_MAX: u32 = 3;
 /// Longest heartbeat that is kept: a task waits for it, also when its connection has ended.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 /// Shortest heartbeat that is kept.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 
 impl Connection {
-    /// Closes the connection if it has not been welcomed in time.
-    pub(super) fn limit_hello(self: &Rc<Self>) {
+    /// Closes the connection if it has not been welcomed in time, or its place goes to another one.
+    pub(super) fn limit_hello(self: &Rc<Self>, place: Rc<Place>, accepted_ns: u64) {
         let connection = Rc::downgrade(self);
         let side = self.service.side.clone();
         self.service.side.spawn("native hello", async move {
-            side.sleep(HELLO_TIMEOUT).await;
+            let had = Duration::from_nanos(side.monotonic_ns().saturating_sub(accepted_ns));
+            let late = async {
+                side.sleep(HELLO_TIMEOUT.saturating_sub(had)).await;
+                own(ErrorCode::TimedOut, "no hello within 10 s")
+            };
+            let lost = async {
+                place.lost().await;
+                let mut refusal = own(ErrorCode::Overloaded, CROWDED);
+                refusal.limit = Some(OPENING_MAX as u64);
+                refusal.retryable = true;
+                refusal
+            };
+            let refusal = futures_lite::future::or(late, lost).await;
             if let Some(connection) = connection.upgrade()
                 && connection.phase() == Phase::New
             {
-                connection.fail(own(ErrorCode::TimedOut, "no hello within 10 s"));
+                connection.fail(refusal);
             }
         });
     }
@@ -44,6 +57,7 @@ impl Connection {
         }
         let asked = Duration::from_millis(heartbeat_ms.into());
         let beat = asked.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
+        self.heartbeat.set(Some(beat));
         let connection = Rc::downgrade(self);
         let side = self.service.side.clone();
         self.service.side.spawn("native pulse", async move {

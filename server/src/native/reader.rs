@@ -17,11 +17,12 @@ use std::task::Poll;
 use sealog_engine::Direct;
 use sealog_frame::{Batch, FrameError, FrameView};
 use sealog_protocol::{
-    ErrorCode, HEADER_BYTES, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION, Request,
-    WireError,
+    CONNECTION, ErrorCode, HEADER_BYTES, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION,
+    Request, WireError,
 };
 
-use super::connection::{Binding, Connection, Phase};
+use super::bindings::Binding;
+use super::connection::{Connection, Phase};
 use super::long::Long;
 use super::refuse::{bad_message, frame_error, own, wire_refusal};
 
@@ -113,10 +114,10 @@ impl Connection {
             let Poll::Ready(read) = self.stream.poll_read(cx, &mut scratch[kept.len()..end]) else {
                 return Poll::Pending;
             };
-            let bytes = match read {
-                Ok(bytes) if bytes > 0 => kept.len() + bytes,
-                _ => return Poll::Ready(None),
+            let Some(bytes) = self.taken(read) else {
+                return Poll::Ready(None);
             };
+            let bytes = kept.len() + bytes;
             let step = self.handle(&scratch[..bytes]);
             let handled = match &step {
                 Step::Done(handled) | Step::Queue(handled, _) => *handled,
@@ -149,6 +150,17 @@ impl Connection {
         self.heard_ns.set(self.service.side.monotonic_ns());
     }
 
+    /// How many bytes came; `None` when none ever will.
+    fn taken(self: &Rc<Self>, read: std::io::Result<usize>) -> Option<usize> {
+        match read {
+            Ok(0) => self.leave(),
+            Ok(bytes) => return Some(bytes),
+            // It takes nothing either.
+            Err(_) => self.set_phase(Phase::Ended),
+        }
+        None
+    }
+
     /// Adds to `kept`, which holds the beginning of a long message.
     fn poll_more(
         self: &Rc<Self>,
@@ -156,11 +168,13 @@ impl Connection {
         kept: &mut Vec<u8>,
         scratch: &mut [u8],
     ) -> Poll<Option<Step>> {
-        match self.stream.poll_read(cx, scratch) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Ok(bytes)) if bytes > 0 => kept.extend_from_slice(&scratch[..bytes]),
-            Poll::Ready(_) => return Poll::Ready(None),
-        }
+        let Poll::Ready(read) = self.stream.poll_read(cx, scratch) else {
+            return Poll::Pending;
+        };
+        let Some(bytes) = self.taken(read) else {
+            return Poll::Ready(None);
+        };
+        kept.extend_from_slice(&scratch[..bytes]);
         let step = self.handle(kept);
         let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
         cut(kept, *handled);
@@ -169,18 +183,25 @@ impl Connection {
 
     /// Handles what is whole in `kept`, after an append was queued.
     async fn handle_kept(self: &Rc<Self>, kept: &mut Vec<u8>) {
+        let mut at = 0;
         loop {
-            let step = self.handle(kept);
+            let step = self.handle(&kept[at..]);
             let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
-            cut(kept, *handled);
+            at += *handled;
+            if 2 * at >= kept.len() {
+                // Not for every message: what is left would be moved each time.
+                cut(kept, at);
+                at = 0;
+            }
             match step {
                 Step::Queue(_, queued) => {
                     self.kept.set(kept.len() + queued.bytes);
                     self.queue(*queued).await;
                 }
-                Step::Done(_) => return,
+                Step::Done(_) => break,
             }
         }
+        cut(kept, at);
     }
 
     /// Handles every whole message at the start of `bytes`.
@@ -234,6 +255,13 @@ impl Connection {
         let meters = &self.service.meters;
         meters.requests.add(1);
         meters.request_bytes.add(header.message_bytes as u64);
+        if let Some((field, value)) = stray(header, &request) {
+            let text = format!("{field} = {value} from a client");
+            let mut refusal = bad_message(&text);
+            refusal.value = Some(value);
+            self.fail(refusal);
+            return None;
+        }
         match (self.phase(), request) {
             (Phase::New, Request::Hello { hello }) => self.hello(&hello, asks),
             (Phase::New, _) => self.fail(bad_message("the first message is no hello")),
@@ -273,13 +301,12 @@ impl Connection {
                 "the token is wrong or missing",
             );
         }
-        if self.service.is_crowded() {
+        if !self.welcome() {
             let mut refusal = own(ErrorCode::Overloaded, "as many connections as may be");
             refusal.limit = Some(self.service.options.connections_max as u64);
             refusal.retryable = true;
             return self.fail(refusal);
         }
-        self.set_phase(Phase::Open);
         self.keep_pulse(hello.heartbeat_ms);
         self.outbox.take_in(bytes);
         let welcome = self.service.welcome();
@@ -293,9 +320,7 @@ impl Connection {
     /// Decides about a batch where it lies, or hands it back to be queued.
     fn append(&self, binding: u32, frame: &[u8], (request, bytes): (u64, usize)) -> Option<Queued> {
         self.outbox.take_in(bytes);
-        let index = usize::try_from(binding).unwrap_or(usize::MAX);
-        let bindings = self.bindings.borrow();
-        let Some(bound) = bindings.get(index) else {
+        let Some(bound) = self.bindings.get(binding) else {
             let text = format!("binding {binding} is not known on this connection");
             let mut refusal = own(ErrorCode::NotBound, &text);
             refusal.value = Some(binding.into());
@@ -337,8 +362,17 @@ impl Connection {
         self.appends.fill(slot, Err(frame_error(error)));
     }
 
-    /// Queues an append: behind others of its log, or to the shard that owns it.
+    /// Queues an append, unless the time for its answer ends before there is room for it.
     async fn queue(self: &Rc<Self>, queued: Queued) {
+        let late = async {
+            let late = || (self.phase() >= Phase::Late).then_some(());
+            self.ending.until(late).await;
+        };
+        futures_lite::future::or(self.queue_in_turn(queued), late).await;
+    }
+
+    /// Queues an append: behind others of its log, or to the shard that owns it.
+    async fn queue_in_turn(self: &Rc<Self>, queued: Queued) {
         let Queued {
             request,
             bytes,
@@ -347,10 +381,13 @@ impl Connection {
         } = queued;
         let slot = self.appends.queued(binding.lane, (request, bytes));
         let side = &self.service.side;
-        let connection = self.clone();
+        // A log that is full does not keep a connection that has ended.
+        let connection = Rc::downgrade(self);
         let done = move |result| {
-            connection.appends.fill(slot, result);
-            connection.outbox.filled.notify();
+            if let Some(connection) = connection.upgrade() {
+                connection.appends.fill(slot, result);
+                connection.outbox.filled.notify();
+            }
         };
         if let Some(log) = &binding.log {
             let feed = binding.feed.clone();
@@ -371,6 +408,16 @@ impl Connection {
 fn cut(kept: &mut Vec<u8>, handled: usize) {
     if handled > 0 {
         *kept = kept[handled..].to_vec();
+    }
+}
+
+/// What a header says that only a server may say: which field, and its value.
+fn stray(header: &MessageHeader, request: &Request<'_>) -> Option<(&'static str, u64)> {
+    match (header.flags, header.request, request) {
+        (0, CONNECTION, Request::Goodbye {}) => None,
+        (0, CONNECTION, _) => Some(("request id", CONNECTION)),
+        (0, _, _) => None,
+        (flags, _, _) => Some(("flags", flags.into())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests: everything but appends and reads: each is a task of the shard that answers when it is done.
 //!
 //! **Invariants**
-//! - A request is answered once, whatever happens to it.
+//! - A request is answered once, whatever happens to it, unless its client is gone.
 //!
 //! **Not here**: appends (`reader`, `appends`), records (`follow`).
 
@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use sealog_engine::commit::CommitKind;
 use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
-use sealog_engine::{Error, FeedOptions, FeedRef, Handle, ProducerInfo, ProductionEnv, Result};
+use sealog_engine::{Error, FeedOptions, Handle, Held, ProducerInfo, ProductionEnv, Result};
 use sealog_frame::Batch;
-use sealog_protocol::{Answer, ErrorCode, LogInfo, Refusal, Request, Settling};
+use sealog_protocol::{Answer, Effects, ErrorCode, LogInfo, Refusal, Request, Settling};
 
 use super::connection::{Connection, Phase};
 use super::convert;
@@ -20,6 +20,25 @@ use super::refuse::{bad_message, own, refusal};
 /// Request id, and how many bytes it took.
 pub(super) type Asks = (u64, usize);
 type Engine = Handle<ProductionEnv>;
+
+/// What a request that runs as a task does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It changes something.
+    Change,
+    /// It asks for something.
+    Query,
+    /// It asks for records: for as long, and as many, as there may be.
+    Records,
+}
+
+/// Why a task is not gone on with.
+enum Waiting {
+    /// Nobody waits for what it comes to.
+    Nobody,
+    /// Its client has waited as long as it may.
+    TooLong,
+}
 
 /// Requests that run as tasks of one connection at once, follows among them. One more is refused: were
 /// reading to stop instead, what ends a follow could not be read.
@@ -98,19 +117,35 @@ impl Connection {
         }
     }
 
-    /// Runs `work` as a task and answers with what it comes to.
-    fn task<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    /// Runs `work`, which changes something, as a task and answers with what it comes to.
+    fn change<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    where
+        F: Future<Output = Result<Answer<'static>>> + 'static,
+    {
+        self.task(asks, Kind::Change, work);
+    }
+
+    /// Runs `work`, which changes nothing, as a task and answers with what it comes to.
+    fn query<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    where
+        F: Future<Output = Result<Answer<'static>>> + 'static,
+    {
+        self.task(asks, Kind::Query, work);
+    }
+
+    fn task<F>(self: &Rc<Self>, asks: Asks, kind: Kind, work: impl FnOnce(Engine) -> F + 'static)
     where
         F: Future<Output = Result<Answer<'static>>> + 'static,
     {
         let future = work(self.service.side.handle().clone());
-        self.run_task(async move |connection| {
+        self.run_task(asks, kind, async move |connection| {
             connection.answer_result(future.await, asks);
         });
     }
 
-    /// Runs `work` as a task that counts as one of the connection's.
-    pub(super) fn run_task<F>(self: &Rc<Self>, work: F)
+    /// Runs `work`, which answers, as a task that counts as one of the connection's. It is dropped when
+    /// nobody waits for its answer any more, and when the time for it is over.
+    pub(super) fn run_task<F>(self: &Rc<Self>, asks: Asks, kind: Kind, work: F)
     where
         F: AsyncFnOnce(&Rc<Self>) + 'static,
     {
@@ -119,7 +154,16 @@ impl Connection {
         }
         let connection = self.clone();
         self.service.side.spawn("native request", async move {
-            work(&connection).await;
+            let done = async {
+                work(&connection).await;
+                None
+            };
+            let given_up = async { Some(connection.given_up(kind).await) };
+            match futures_lite::future::or(done, given_up).await {
+                None => {}
+                Some(Waiting::Nobody) => connection.outbox.answered(asks.1),
+                Some(Waiting::TooLong) => connection.answer_late(asks, kind),
+            }
             for count in [&connection.running, &connection.service.running] {
                 count.set(count.get() - 1);
             }
@@ -128,55 +172,69 @@ impl Connection {
         });
     }
 
-    /// Runs `work` as a task with room for a page, and answers with what it comes to.
+    /// Runs `work`, which makes a page, as a task once there is room for it, and answers with it.
     fn page<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
     where
         F: Future<Output = Result<Answer<'static>>> + 'static,
     {
-        self.run_task(async move |connection| {
+        self.run_task(asks, Kind::Query, async move |connection| {
             let sending = &connection.service.memory.sending;
-            let room = async { sending.acquire(PAGE_BYTES_MAX).await };
-            let ended = async {
-                let ended = || (connection.phase() == Phase::Ended).then_some(());
-                connection.ending.until(ended).await;
-                None
-            };
-            let Some(mut room) = futures_lite::future::or(room, ended).await else {
-                return;
-            };
+            let room = sending.acquire(PAGE_BYTES_MAX).await;
             match work(connection.service.side.handle().clone()).await {
                 Ok(answer) => {
                     let mut bytes = Vec::new();
                     answer.encode(asks.0, 0, &mut bytes);
-                    room.shrink(bytes.len());
-                    connection.outbox.put_whole(bytes, asks.1, room.into());
-                    connection.outbox.filled.notify();
+                    let held = room.map_or_else(Held::default, |mut room| {
+                        room.shrink(bytes.len());
+                        room.into()
+                    });
+                    connection.outbox.put_whole(bytes, asks.1, held);
                 }
                 Err(error) => connection.answer_result(Err(error), asks),
             }
         });
     }
 
+    /// Waits until there is no use in going on with a task of this kind.
+    async fn given_up(&self, kind: Kind) -> Waiting {
+        let given_up = || match self.phase() {
+            Phase::Ended => Some(Waiting::Nobody),
+            _ if self.has_left() && kind == Kind::Records => Some(Waiting::Nobody),
+            Phase::Late => Some(Waiting::TooLong),
+            Phase::New | Phase::Open | Phase::Closing => None,
+        };
+        self.ending.until(given_up).await
+    }
+
+    /// Answers that what was asked for is not known to have happened, or not.
+    fn answer_late(&self, (request, bytes): Asks, kind: Kind) {
+        let text = Error::Closed.to_string();
+        let mut refusal = refusal(&Error::Closed, &text);
+        if kind != Kind::Change {
+            refusal.effects = Effects::None;
+        }
+        self.answer_refused(refusal, request, bytes);
+    }
+
     fn bind_named(self: &Rc<Self>, name: String, asks: Asks) {
-        self.run_task(async move |connection| {
-            let engine = connection.service.side.handle();
-            let bound = engine.feed(&name).await.map(|info| {
-                let feed = FeedRef {
-                    name: name.as_str().into(),
-                    id: Some(info.id),
-                };
-                Answer::Bound {
-                    binding: connection.bind(feed),
-                    feed: info.id.0,
-                    next_sequence: info.next_sequence,
-                }
-            });
+        self.run_task(asks, Kind::Query, async move |connection| {
+            let bound = connection.bind_now(&name).await;
             connection.answer_result(bound, asks);
         });
     }
 
+    async fn bind_now(&self, name: &str) -> Result<Answer<'static>> {
+        let info = self.service.side.handle().feed(name).await?;
+        self.bindings.check(info.id)?;
+        Ok(Answer::Bound {
+            binding: self.bind(name, info.id),
+            feed: info.id.0,
+            next_sequence: info.next_sequence,
+        })
+    }
+
     fn lease(self: &Rc<Self>, name: String, resume: bool, asks: Asks) {
-        self.run_task(async move |connection| {
+        self.run_task(asks, Kind::Change, async move |connection| {
             let leased = connection.take_lease(&name, resume).await;
             connection.answer_result(leased, asks);
         });
@@ -184,18 +242,17 @@ impl Connection {
 
     async fn take_lease(&self, name: &str, resume: bool) -> Result<Answer<'static>> {
         let engine = self.service.side.handle();
+        if self.bindings.is_full() {
+            // Before anybody is fenced for it.
+            self.bindings.check(engine.feed(name).await?.id)?;
+        }
         let lease = match resume {
             false => engine.open(name).await?,
             true => engine.resume(name).await?,
         };
-        let id = lease.feed;
-        let feed = FeedRef {
-            name: name.into(),
-            id: Some(id),
-        };
         Ok(Answer::Leased {
-            binding: self.bind(feed),
-            feed: id.0,
+            binding: self.bind(name, lease.feed),
+            feed: lease.feed.0,
             epoch: lease.epoch.0,
             stream: lease.stream.0,
             next_sequence: lease.next_sequence,
@@ -211,21 +268,21 @@ impl Connection {
                 exclusive,
             } => {
                 let (feed, options) = (feed.to_owned(), FeedOptions { keys, exclusive });
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     let feed = engine.create_feed(&feed, options).await?.0;
                     Ok(Answer::Created { feed })
                 });
             }
             Request::DeleteFeed { feed } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     engine.delete_feed(&feed).await?;
                     Ok(Answer::Done {})
                 });
             }
             Request::DescribeFeed { feed } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let feed = convert::feed(engine.feed(&feed).await?);
                     Ok(Answer::Feed { feed })
                 });
@@ -247,7 +304,7 @@ impl Connection {
                 message,
                 frame,
             } => self.foresee(feed, message, frame.0, asks),
-            Request::Stats {} => self.task(asks, stats),
+            Request::Stats {} => self.query(asks, stats),
             request => self.ask_streams(request, asks),
         }
     }
@@ -256,7 +313,7 @@ impl Connection {
         let (feed, message) = (feed.to_owned(), message.map(str::to_owned));
         let batch = Batch::from_bytes(frame.to_vec(), &self.service.limits);
         let batch = batch.map_err(|error| Error::Batch(error.to_string()));
-        self.task(asks, async move |engine: Engine| {
+        self.query(asks, async move |engine: Engine| {
             let duplicate = engine.foresee(&feed, &batch?, message.as_deref()).await?;
             Ok(Answer::Foreseen { duplicate })
         });
@@ -270,7 +327,7 @@ impl Connection {
                 message,
             } => {
                 let (feed, message) = (feed.to_owned(), message.to_owned());
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     let commit = engine.seal(&feed, token.map(Epoch), &message).await?;
                     Ok(committed(commit))
                 });
@@ -286,7 +343,7 @@ impl Connection {
                     Settling::Seal => CommitKind::Sealed,
                     Settling::Discard => CommitKind::Discarded,
                 };
-                self.task(asks, async move |engine: Engine| {
+                self.change(asks, async move |engine: Engine| {
                     let stream = stream.map(StreamId);
                     let settled = engine.settle_stream(&feed, stream, kind, &message);
                     Ok(committed(settled.await?))
@@ -294,7 +351,7 @@ impl Connection {
             }
             Request::Repair { feed } => {
                 let feed = feed.to_owned();
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let commits = engine.repair(&feed).await?;
                     Ok(Answer::Repaired { commits })
                 });
@@ -334,7 +391,7 @@ impl Connection {
             }
             Request::DescribeProducer { feed, id } => {
                 let (feed, id) = (feed.to_owned(), id.to_vec());
-                self.task(asks, async move |engine: Engine| {
+                self.query(asks, async move |engine: Engine| {
                     let state = engine.producer(&feed, &id).await?;
                     let info = state.map(|state| ProducerInfo { id, state });
                     let producer = info.map(convert::producer);

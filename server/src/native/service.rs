@@ -1,7 +1,8 @@
 //! Service: what all native connections of a shard share.
 //!
 //! **Invariants**
-//! - At most `connections_max` connections per shard; one more is told so and closed.
+//! - At most `connections_max` connections per shard are welcomed; one more is told so and closed.
+//! - Handshake and hello have [`HELLO_TIMEOUT`] together, and a bounded number of places (`opening`).
 //! - After `drain` no connection is begun, and `drained` answers when the last one has ended.
 //!
 //! **Not here**: what a connection does (`connection`).
@@ -21,6 +22,7 @@ use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, We
 use super::connection::{Connection, Phase};
 use super::memory::Memory;
 use super::meters::Meters;
+use super::opening::{Opening, Place};
 use super::refused::Refused;
 use crate::net::{Listener, Stream};
 
@@ -54,8 +56,11 @@ impl NativeOptions {
     }
 }
 
-/// A connection that has not been welcomed after so long is closed.
+/// A connection that has not been welcomed after so long, handshake included, is closed.
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why one is closed before that.
+pub(super) const CROWDED: &str = "others wait for a place, and no hello came";
 
 /// Requests of all connections that may run as tasks at once, beyond the number of connections: each
 /// takes some 20 KiB.
@@ -79,6 +84,9 @@ pub(crate) struct NativeService {
     pub(crate) meters: Arc<Meters>,
     refused: Refused,
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    opening: Opening,
+    /// How many of the connections were welcomed.
+    welcomed: Cell<usize>,
     next: Cell<u64>,
     draining: Cell<bool>,
     /// Notified when draining begins, and when a connection ends.
@@ -100,6 +108,8 @@ impl NativeService {
             memory,
             refused: Refused::default(),
             connections: RefCell::new(BTreeMap::new()),
+            opening: Opening::default(),
+            welcomed: Cell::new(0),
             next: Cell::new(0),
             draining: Cell::new(false),
             changed: Event::new(),
@@ -118,6 +128,10 @@ impl NativeService {
 
     async fn next(&self, listener: &Listener) -> Option<Stream> {
         loop {
+            while let Some(wait) = self.opening.wait(self.side.monotonic_ns()) {
+                let gone = self.opening.gone.listen();
+                futures_lite::future::or(gone, self.side.sleep(wait)).await;
+            }
             let accepted =
                 futures_lite::future::or(async { Some(listener.accept().await) }, async {
                     self.changed
@@ -135,18 +149,23 @@ impl NativeService {
 
     fn begin(self: &Rc<Self>, stream: Stream) {
         let service = self.clone();
+        let number = self.next.replace(self.next.get() + 1);
+        let now_ns = self.side.monotonic_ns();
+        let place = self.opening.enter(number, now_ns);
         self.side.spawn("native connection", async move {
-            let Some(stream) = service.shaken(stream).await else {
+            let Some(stream) = service.shaken(stream, &place).await else {
+                service.opening.leave(number);
                 return;
             };
-            let connection = Connection::new(service.clone(), stream);
-            let number = service.next.replace(service.next.get() + 1);
+            let connection = Connection::new(service.clone(), stream, number);
             service.enter(number, &connection);
             if service.is_draining() {
                 connection.set_phase(Phase::Closing);
             }
-            connection.run().await;
-            service.leave(number);
+            connection.limit_hello(place, now_ns);
+            connection.clone().run().await;
+            service.opening.leave(number);
+            service.leave(number, &connection);
             service.changed.notify();
         });
     }
@@ -158,14 +177,17 @@ impl NativeService {
         self.meters.open.set(connections.len() as u64);
     }
 
-    fn leave(&self, number: u64) {
+    fn leave(&self, number: u64, connection: &Connection) {
+        if connection.was_welcomed() {
+            self.welcomed.set(self.welcomed.get() - 1);
+        }
         let mut connections = self.connections.borrow_mut();
         connections.remove(&number);
         self.meters.open.set(connections.len() as u64);
     }
 
     /// The connection under TLS, if that is asked for and the handshake succeeds in time.
-    async fn shaken(&self, stream: Stream) -> Option<Stream> {
+    async fn shaken(&self, stream: Stream, place: &Place) -> Option<Stream> {
         let Some(config) = self.options.tls.clone() else {
             return Some(stream);
         };
@@ -174,7 +196,12 @@ impl NativeService {
             self.side.sleep(HELLO_TIMEOUT).await;
             Err(std::io::ErrorKind::TimedOut.into())
         };
-        match futures_lite::future::or(stream.shake_hands(config), late).await {
+        let lost = async {
+            place.lost().await;
+            Err(std::io::Error::other(CROWDED))
+        };
+        let given_up = futures_lite::future::or(late, lost);
+        match futures_lite::future::or(stream.shake_hands(config), given_up).await {
             Ok(stream) => Some(stream),
             Err(error) => {
                 self.note_refused(peer, &format!("TLS: {error}"));
@@ -189,9 +216,14 @@ impl NativeService {
         self.refused.note(self.side.monotonic_ns(), peer, reason);
     }
 
-    /// Whether there are more connections than there may be.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.connections.borrow().len() > self.options.connections_max
+    /// Makes the connection with this number one that was welcomed; `false`: there are as many as may be.
+    pub(super) fn welcome_one(&self, number: u64) -> bool {
+        let room = self.welcomed.get() < self.options.connections_max;
+        if room {
+            self.welcomed.set(self.welcomed.get() + 1);
+            self.opening.leave(number);
+        }
+        room
     }
 
     /// Requests that may run as tasks at once: one of every connection, and some more, some of
@@ -210,6 +242,15 @@ impl NativeService {
         self.changed.notify();
         for connection in self.connections.borrow().values() {
             connection.set_phase(Phase::Closing);
+            // Also who was leaving already must hurry.
+            connection.ending.notify();
+        }
+    }
+
+    /// The time to answer is over: what still waits is told so.
+    pub(crate) fn end_waiting(&self) {
+        for connection in self.connections.borrow().values() {
+            connection.set_phase(Phase::Late);
         }
     }
 

@@ -9,7 +9,7 @@
 
 mod tls;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, IntoRawFd};
@@ -80,27 +80,38 @@ impl Listener {
         stream.set_nodelay(true).map_err(io::Error::from)?;
         Ok(Stream {
             peer: stream.peer_addr().ok(),
-            socket: Socket(RefCell::new(stream)),
+            socket: Socket {
+                stream: RefCell::new(stream),
+                written: Cell::new(0),
+            },
             tls: None,
         })
     }
 }
 
 /// A TCP connection.
-struct Socket(RefCell<TcpStream>);
+struct Socket {
+    stream: RefCell<TcpStream>,
+    /// Bytes that the system has taken to be sent.
+    written: Cell<u64>,
+}
 
 impl Socket {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
+        Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buf)
     }
 
     async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
-            let written =
-                std::future::poll_fn(|cx| Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf));
+            let written = std::future::poll_fn(|cx| {
+                Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf)
+            });
             match written.await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                bytes => buf = &buf[bytes..],
+                bytes => {
+                    self.written.set(self.written.get() + bytes as u64);
+                    buf = &buf[bytes..];
+                }
             }
         }
         Ok(())
@@ -148,13 +159,19 @@ impl Stream {
         }
     }
 
+    /// Bytes that the system has taken so far: as long as they grow, the other side takes something.
+    pub(crate) fn written(&self) -> u64 {
+        self.socket.written.get()
+    }
+
     /// Says that nothing more will be written.
     pub(crate) async fn finish(&self) {
         if let Some(tls) = &self.tls {
             tls.finish(&self.socket).await;
         }
-        let finish =
-            std::future::poll_fn(|cx| Pin::new(&mut *self.socket.0.borrow_mut()).poll_close(cx));
+        let finish = std::future::poll_fn(|cx| {
+            Pin::new(&mut *self.socket.stream.borrow_mut()).poll_close(cx)
+        });
         // The other side may be gone already.
         let _ = finish.await;
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use futures_lite::future::block_on;
 use rustls::ServerConfig;
-use sealog_engine::{Engine, EngineConfig};
+use sealog_engine::{Engine, EngineConfig, Error};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
@@ -116,7 +116,11 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         Ok(()) => info!("closed"),
         Err(failure) => error!("closing: {failure}"),
     }
-    ended.and(closed.map_err(CliError::from))
+    ended.and(closed.map_err(|failure| match failure {
+        // It stopped while it was served, if only for its last group.
+        Error::Poisoned { .. } => CliError::log_stopped(failure.to_string()),
+        other => CliError::from(other),
+    }))
 }
 
 /// Where memory is little, has glibc take buffers from the system and give them back one by one, and the
@@ -257,7 +261,7 @@ fn wait(
     control: &Mutex<Vec<flume::Sender<Control>>>,
     (state, log): (&State, &Log),
 ) -> Result<(), CliError> {
-    let outcome = match notices.recv() {
+    let mut outcome = match notices.recv() {
         Ok(Notice::Signal(signal)) => {
             info!(signal, "asked to end");
             Ok(())
@@ -290,7 +294,11 @@ fn wait(
             .wait();
         match event {
             Some(Step::Shard(ended)) => all_ended &= ended,
-            Some(Step::Notice(Notice::Stopped(reason))) => error!("a log stopped: {reason}"),
+            Some(Step::Notice(Notice::Stopped(reason))) => {
+                error!("a log stopped: {reason}");
+                state.go_on(Stage::Stopped(reason.clone()));
+                outcome = outcome.and(Err(CliError::log_stopped(reason)));
+            }
             Some(Step::Notice(Notice::Signal(signal))) => {
                 warn!(signal, "asked again: ending at once");
                 log.flush();

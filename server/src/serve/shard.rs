@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - The main thread hears of every shard before the engine counts as open.
 //! - Draining ends when the last connection has, or the grace time.
+//! - What is not done [`LAST_WORDS`] before the grace time's end is answered as what nobody knows.
 //!
 //! **Not here**: signals (`serve`).
 
@@ -18,6 +19,9 @@ use super::Notice;
 use super::state::State;
 use crate::native::{NativeOptions, NativeService};
 use crate::net::Claim;
+
+/// Time that connections have to tell what was not done, and to end.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Whether a shard listens; if not, why.
 pub(super) type Up = Result<(), String>;
@@ -109,7 +113,9 @@ async fn obey(service: Rc<NativeService>, commands: flume::Receiver<Control>) {
             true
         };
         let late = async {
-            service.side.sleep(grace).await;
+            service.side.sleep(grace.saturating_sub(LAST_WORDS)).await;
+            service.end_waiting();
+            service.side.sleep(LAST_WORDS).await;
             false
         };
         let _ = done.send(futures_lite::future::or(ended, late).await);

@@ -4,6 +4,7 @@
 mod cases;
 mod client;
 mod command;
+mod ends;
 #[allow(dead_code, reason = "programs have a `main` of their own")]
 mod guide;
 mod ops;

@@ -12,21 +12,21 @@ use tempfile::TempDir;
 use crate::server::{Connection, DEADLINE, frame, hello};
 
 /// A server of which everything it says is kept.
-struct Observed {
-    child: Child,
-    address: SocketAddr,
+pub struct Observed {
+    pub child: Child,
+    pub address: SocketAddr,
     admin: SocketAddr,
     stderr: BufReader<ChildStderr>,
     lines: Vec<String>,
-    _dir: TempDir,
+    pub dir: TempDir,
 }
 
 impl Observed {
-    fn start(args: &[&str]) -> Self {
+    pub fn start(args: &[&str]) -> Self {
         Self::start_with(args, |command| command)
     }
 
-    fn start_with(args: &[&str], adjust: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+    pub fn start_with(args: &[&str], adjust: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sealog"));
         command
@@ -55,18 +55,18 @@ impl Observed {
             admin,
             stderr,
             lines,
-            _dir: dir,
+            dir,
         }
     }
 
-    fn signal(&self, signal: i32) {
+    pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).unwrap();
         // SAFETY: a plain call; the process is a child that was not waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
     /// Waits for its end: status, and all it said.
-    fn end(mut self) -> (Option<i32>, Vec<String>) {
+    pub fn end(mut self) -> (Option<i32>, Vec<String>) {
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).unwrap();
         let mut lines = std::mem::take(&mut self.lines);
@@ -92,7 +92,7 @@ impl Observed {
     }
 
     /// A metric's value; `label` is what stands in braces.
-    fn metric(&self, name: &str, label: &str) -> u64 {
+    pub fn metric(&self, name: &str, label: &str) -> u64 {
         let (status, text) = self.get("/metrics");
         assert_eq!(status, 200, "{text}");
         let series = match label {
@@ -126,7 +126,7 @@ fn said(args: &[&str]) -> Vec<String> {
 
 /// That every one of `words` is in a line, in this order.
 #[track_caller]
-fn assert_in_order(lines: &[String], words: &[&str]) {
+pub fn assert_in_order(lines: &[String], words: &[&str]) {
     let mut rest = lines.iter();
     for word in words {
         assert!(
@@ -211,7 +211,7 @@ fn read(wait_ms: u32) -> Request<'static> {
     Request::Read { scope, wait_ms }
 }
 
-fn append(client: &mut Connection, binding: u32, payloads: &[&[u8]]) {
+pub fn append(client: &mut Connection, binding: u32, payloads: &[&[u8]]) {
     let frame = frame(payloads);
     let answer = client.call(&Request::Append {
         binding,
@@ -356,21 +356,20 @@ fn metrics_parse_and_count_what_was_done() {
     assert!(described.len() > 20, "{text}");
 }
 
-#[test]
-fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
-    let server = Observed::start_with(&[], |command| {
-        // SAFETY: one async-signal-safe call between fork and exec. The system's word that a file
-        // may not grow any more is an error of the write then, not the end of the process.
-        unsafe {
-            command.pre_exec(|| {
-                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-                Ok(())
-            })
-        }
-    });
-    let mut client = Connection::open(server.address);
-    let binding = client.feed("orders");
-    append(&mut client, binding, &[b"a"]);
+/// The system's word that a file may not grow any more is an error of the write then, not the end of the
+/// process.
+pub fn without_file_size_signal(command: &mut Command) -> &mut Command {
+    // SAFETY: one async-signal-safe call between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            Ok(())
+        })
+    }
+}
+
+/// From here on every write to a file fails.
+pub fn limit_files(server: &Observed) {
     let none = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -386,6 +385,15 @@ fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
         )
     };
     assert_eq!(limited, 0);
+}
+
+#[test]
+fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
+    let server = Observed::start_with(&[], without_file_size_signal);
+    let mut client = Connection::open(server.address);
+    let binding = client.feed("orders");
+    append(&mut client, binding, &[b"a"]);
+    limit_files(&server);
     let frame = frame(&[b"b"]);
     client.send(&Request::Append {
         binding,

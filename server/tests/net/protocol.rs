@@ -263,3 +263,48 @@ fn requests_beyond_what_may_run_at_once_are_refused_and_others_go_on() {
     );
     assert!(matches!(client.call(&Request::Ping {}), Answer::Pong {}));
 }
+
+#[test]
+fn page_of_commits_ends_before_it_is_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(dir.path(), &[]);
+    let mut client = server.connect();
+    let binding = client.feed("f");
+    let message = "m".repeat(60 << 10);
+    for _ in 0..25 {
+        let frame = frame(&[b"x"]);
+        let append = Request::Append {
+            binding,
+            frame: Rest(&frame),
+        };
+        assert!(matches!(client.call(&append), Answer::Appended { .. }));
+        let sealed = client.call(&Request::Seal {
+            feed: "f",
+            token: None,
+            message: &message,
+        });
+        assert!(matches!(sealed, Answer::Committed { .. }), "{sealed:?}");
+    }
+    let mut numbers = Vec::new();
+    loop {
+        let from = numbers.len() as u64;
+        let (feed, limit) = ("f", 1000);
+        client.send(&Request::ListCommits { feed, from, limit });
+        let (header, answer) = client.receive().expect("a page");
+        assert!(header.message_bytes < 5 << 18, "{}", header.message_bytes);
+        let Answer::Commits { commits } = answer else {
+            panic!("{answer:?}");
+        };
+        if commits.is_empty() {
+            break;
+        }
+        numbers.extend(commits.iter().map(|commit| commit.number));
+    }
+    assert_eq!(numbers, (0..25).collect::<Vec<_>>());
+    let listed = std::process::Command::new(env!("CARGO_BIN_EXE_sealog"))
+        .args(["--server", &server.address.to_string(), "commits", "f"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert_eq!(text.lines().count(), 25);
+}

@@ -12,6 +12,7 @@ use super::Wal;
 use super::state::{InFlight, OpenGroup, State};
 use crate::env::{AlignedBuf, Env, File};
 use crate::sync::race;
+use crate::wal::alone::Clocks;
 use crate::wal::group::{FLAG_MARKER, GroupSeal, seal_summed};
 
 /// An idle log writes its marker after this long.
@@ -54,6 +55,7 @@ impl<E: Env> Wal<E> {
             let begun = self.0.env.monotonic_ns();
             let (buf, number, position) = self.submit(group, begun);
             let wal = self.clone();
+            let alone = self.may_commit_alone(buf.len(), begun);
             self.0.env.spawn_urgent("wal commit", async move {
                 #[cfg(sealog_bugs)]
                 if crate::bugs::active("ack_before_sync") {
@@ -62,15 +64,26 @@ impl<E: Env> Wal<E> {
                     let _ = file.file.sync_data().await;
                     return;
                 }
-                let result = file.file.commit(buf, position).await;
+                let result = match alone {
+                    true => file.file.commit_alone(buf, position).await,
+                    false => file.file.commit(buf, position).await,
+                };
                 let took = wal.0.env.monotonic_ns().saturating_sub(begun);
-                wal.0.pace.committed(Duration::from_nanos(took));
+                let took = Duration::from_nanos(took);
+                wal.0.pace.committed(took);
+                wal.0.alone.committed(took, alone);
                 wal.finish(
                     number,
                     result.map_err(|error| format!("{}: {error}", file.name)),
                 );
             });
         }
+    }
+
+    fn may_commit_alone(&self, bytes: usize, now: u64) -> bool {
+        let busy = self.0.env.busy_ns();
+        let only = self.0.state.borrow().in_flight.len() == 1;
+        self.0.alone.may(bytes, Clocks { now, busy }) && only
     }
 
     /// Lets the lane read on before what it has not read leaves memory.

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sealog_frame::Batch;
-use sealog_protocol::{Answer, Effects, MORE, MessageHeader, Request, Welcome};
+use sealog_protocol::{Answer, BINDINGS_MAX, Effects, MORE, MessageHeader, Request, Welcome};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -37,7 +37,8 @@ pub(crate) use self::dial::{Address, dial};
 /// Request ids are `slot << ORDINAL_BITS | ordinal`: who asked, and which of its requests. Slot 0 is that
 /// of single requests, whose ordinals are unique on the connection.
 const ORDINAL_BITS: u32 = 40;
-/// A connection whose slots are used up is not used for more: they are never given twice.
+/// A connection whose slots are used up is not used for more: they are never given twice. Nor is one that has
+/// bound as many feeds as it may.
 const SLOTS_MAX: u64 = 1 << (64 - ORDINAL_BITS);
 
 /// A message of the server, whole.
@@ -84,6 +85,8 @@ struct State {
     starved: VecDeque<u64>,
     next_reply: u64,
     next_slot: u64,
+    /// As many feeds are bound as may be.
+    bound_up: bool,
     unanswered_bytes: u64,
     /// When the oldest ping was sent that has no pong.
     pinged: Option<Instant>,
@@ -109,6 +112,7 @@ impl Conn {
                 starved: VecDeque::new(),
                 next_reply: 1,
                 next_slot: 1,
+                bound_up: false,
                 unanswered_bytes: 0,
                 pinged: None,
             }),
@@ -130,7 +134,7 @@ impl Conn {
     /// Whether it takes further sessions and requests.
     pub(crate) fn is_usable(&self) -> bool {
         let state = self.lock();
-        state.dead.is_none() && state.next_slot < SLOTS_MAX
+        state.dead.is_none() && state.next_slot < SLOTS_MAX && !state.bound_up
     }
 
     pub(crate) fn was_useful(&self) -> bool {
@@ -249,8 +253,12 @@ impl Conn {
     /// An answer to a single request, or to none that anybody waits for any more.
     fn on_reply(&self, message: Message) {
         let mut state = self.lock();
-        if matches!(message.answer(), Ok(Answer::Pong {})) {
-            state.pinged = None;
+        match message.answer() {
+            Ok(Answer::Pong {}) => state.pinged = None,
+            Ok(Answer::Bound { binding, .. } | Answer::Leased { binding, .. }) => {
+                state.bound_up |= binding + 1 >= BINDINGS_MAX;
+            }
+            _ => {}
         }
         let reply = state.replies.remove(&message.header.request);
         drop(state);
