@@ -155,7 +155,7 @@ fn lister(server: &Server) -> Connection {
         limit: 1000,
     };
     let mut bytes = Vec::new();
-    for id in 0..20_000 {
+    for id in 1..=20_000 {
         list.encode(id, 0, &mut bytes);
     }
     let _ = connection.stream.write_all(&bytes);
@@ -201,7 +201,7 @@ fn write(server: &Server, writer: u64, until: Instant, acknowledged: &Mutex<Ackn
                     binding,
                     frame: Rest(&frame),
                 };
-                append.encode(number, 0, &mut bytes);
+                append.encode(number + 1, 0, &mut bytes);
                 sending.write_all(&bytes).expect("taken in time");
                 sent += bytes.len();
                 number += 1;
@@ -211,7 +211,7 @@ fn write(server: &Server, writer: u64, until: Instant, acknowledged: &Mutex<Ackn
         while let Some((header, answer)) = connection.receive() {
             match answer {
                 Answer::Appended { first, .. } => {
-                    let number = header.request;
+                    let number = header.request - 1;
                     let stored = (length(writer, number), first);
                     acknowledged
                         .lock()
@@ -235,7 +235,7 @@ fn write_deaf(server: &Server, until: Instant) {
     stop_after(&connection, Duration::from_millis(500));
     let frame = frame(&[b"x"]);
     let mut bytes = Vec::new();
-    for id in 0..1000 {
+    for id in 1..=1000 {
         let append = Request::Append {
             binding,
             frame: Rest(&frame),
