@@ -170,6 +170,15 @@ struct BudgetState {
     closed: bool,
 }
 
+impl BudgetState {
+    /// Whether `bytes` are there, and nobody waits for theirs: who was granted them and has not looked
+    /// yet holds nobody up.
+    fn is_free(&self, bytes: usize) -> bool {
+        let waits = self.waiters.back().is_some_and(|last| !last.granted);
+        !waits && self.available >= bytes
+    }
+}
+
 /// A byte budget shared by threads: whole amounts, first come first served.
 #[derive(Clone)]
 pub struct Budget {
@@ -220,7 +229,7 @@ impl Budget {
     pub fn try_acquire(&self, bytes: usize) -> Option<Permit> {
         let bytes = bytes.min(self.limit);
         let mut state = self.lock();
-        let free = !state.closed && state.waiters.is_empty() && state.available >= bytes;
+        let free = !state.closed && state.is_free(bytes);
         free.then(|| {
             state.available -= bytes;
             let budget = self.clone();
@@ -290,7 +299,7 @@ impl Future for Acquire {
             bytes,
         };
         let Some(id) = self.id else {
-            if state.waiters.is_empty() && state.available >= self.bytes {
+            if state.is_free(self.bytes) {
                 state.available -= self.bytes;
                 return Poll::Ready(Some(permit(&budget, self.bytes)));
             }
@@ -398,6 +407,24 @@ mod tests {
         assert_eq!((permit.bytes(), budget.used()), (3, 3));
         drop(permit);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn unit_budget_gives_what_is_left_behind_one_that_was_granted() {
+        let budget = Budget::new(10);
+        let held = budget.try_acquire(8).unwrap();
+        let mut granted = pin!(budget.acquire(4));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(granted.as_mut().poll(&mut cx).is_pending());
+        drop(held);
+        // It has not looked yet, and may hold them for long: nothing would wake the next one.
+        let next = pin!(budget.acquire(3)).poll(&mut cx);
+        assert!(matches!(next, Poll::Ready(Some(_))));
+        assert!(budget.try_acquire(3).is_some());
+        assert!(matches!(
+            granted.as_mut().poll(&mut cx),
+            Poll::Ready(Some(_))
+        ));
     }
 
     #[test]
