@@ -230,7 +230,8 @@ impl<E: Env> Handle<E> {
         let seat = Budget::new(1);
         let _taken = seat.try_acquire(1);
         let job = move |service: &Rc<LogService<E>>, answer: Answer<T>| {
-            let future = question(service.clone());
+            // Boxed: a task keeps room for what is moved inside it, for each place it is at.
+            let future = Box::pin(question(service.clone()));
             service.env.spawn("question", async move {
                 let mut outcome = None;
                 let asked = async { outcome = Some(future.await) };
