@@ -52,7 +52,7 @@ pub use inspect::{InspectOptions, Node, inspect};
 pub use limits::{
     EngineConfig, PRODUCER_ID_BYTES_MAX, PRODUCER_RANGES_MAX, WalConfig, check_commit_message,
 };
-pub use read::{ReadChunk, ReadFrom, ReadRequest, fingerprint};
+pub use read::{Held, ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{
     Direct, FeedInfo, FeedRef, LogService, LogUsage, ProducerInfo, StreamInfo, StreamPhase, Usage,

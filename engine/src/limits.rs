@@ -180,7 +180,7 @@ impl EngineConfig {
         config.wal.cache_bytes = 4 << 20;
         config.pack_bytes = 16 << 20;
         config.cache_bytes_max = 128 << 20;
-        config.inflight_bytes_max = 8 << 20;
+        config.inflight_bytes_max = 3 << 20;
         config.frame.record_bytes_max = 1 << 20;
         config.frame.batch_bytes_max = 1 << 20;
         config.frame.records_max = 8192;
@@ -194,6 +194,13 @@ impl EngineConfig {
     pub fn group_bytes_max(&self) -> usize {
         let frame = self.frame.frame_bytes_max().max(self.wal.flush_bytes);
         crate::env::round_up(frame + GROUP_OVERHEAD_BYTES)
+    }
+
+    /// Memory for what readers load, per log, from the log's disk and as much again from packs: a
+    /// quarter of what is in flight, and at least the largest group.
+    #[must_use]
+    pub fn reading_bytes_max(&self) -> usize {
+        (self.inflight_bytes_max / 4).max(self.group_bytes_max())
     }
 
     /// Proves the limits against each other.

@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - [`Event`] is level-free: a listener made before a notification is woken by it, one made after is not.
-//! - [`Budget`] is first come, first served; a dropped waiter gives its place up.
+//! - [`Budget`] is first come, first served; a dropped waiter gives its place up. Its lock is held for
+//!   some arithmetic, never while waiting.
 //!
 //! **Not here**: channels (`flume`).
 
@@ -169,6 +170,15 @@ struct BudgetState {
     closed: bool,
 }
 
+impl BudgetState {
+    /// Whether `bytes` are there, and nobody waits for theirs: who was granted them and has not looked
+    /// yet holds nobody up.
+    fn is_free(&self, bytes: usize) -> bool {
+        let waits = self.waiters.back().is_some_and(|last| !last.granted);
+        !waits && self.available >= bytes
+    }
+}
+
 /// A byte budget shared by threads: whole amounts, first come first served.
 #[derive(Clone)]
 pub struct Budget {
@@ -212,6 +222,25 @@ impl Budget {
             bytes: bytes.min(self.limit),
             id: None,
         }
+    }
+
+    /// Takes `bytes` if nobody waits and they are there. More than the limit is cut to the limit.
+    #[must_use]
+    pub fn try_acquire(&self, bytes: usize) -> Option<Permit> {
+        let bytes = bytes.min(self.limit);
+        let mut state = self.lock();
+        let free = !state.closed && state.is_free(bytes);
+        free.then(|| {
+            state.available -= bytes;
+            let budget = self.clone();
+            Permit { budget, bytes }
+        })
+    }
+
+    /// Whether somebody waits for bytes that others hold.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        self.lock().waiters.iter().any(|waiter| !waiter.granted)
     }
 
     /// Wakes all waiters with a refusal; later calls are refused at once.
@@ -270,7 +299,7 @@ impl Future for Acquire {
             bytes,
         };
         let Some(id) = self.id else {
-            if state.waiters.is_empty() && state.available >= self.bytes {
+            if state.is_free(self.bytes) {
                 state.available -= self.bytes;
                 return Poll::Ready(Some(permit(&budget, self.bytes)));
             }
@@ -320,8 +349,99 @@ pub struct Permit {
     bytes: usize,
 }
 
+impl Permit {
+    /// How much it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes `bytes` more, if nobody waits and they are there.
+    #[must_use]
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let more = self
+            .budget
+            .try_acquire(bytes)
+            .filter(|more| more.bytes == bytes);
+        let Some(mut more) = more else { return false };
+        self.bytes += std::mem::take(&mut more.bytes);
+        true
+    }
+
+    /// Gives back what it holds beyond `bytes`.
+    pub fn shrink(&mut self, bytes: usize) {
+        let over = self.bytes.saturating_sub(bytes);
+        self.bytes -= over;
+        self.budget.release(over);
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Permit").field(&self.bytes).finish()
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.budget.release(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn unit_permit_grows_and_shrinks_within_the_budget() {
+        let budget = Budget::new(10);
+        let mut permit = budget.try_acquire(4).unwrap();
+        assert!(permit.grow(6));
+        assert!(!permit.grow(1), "there is no more");
+        assert!(budget.try_acquire(1).is_none());
+        permit.shrink(3);
+        assert_eq!((permit.bytes(), budget.used()), (3, 3));
+        drop(permit);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn unit_budget_gives_what_is_left_behind_one_that_was_granted() {
+        let budget = Budget::new(10);
+        let held = budget.try_acquire(8).unwrap();
+        let mut granted = pin!(budget.acquire(4));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(granted.as_mut().poll(&mut cx).is_pending());
+        drop(held);
+        // It has not looked yet, and may hold them for long: nothing would wake the next one.
+        let next = pin!(budget.acquire(3)).poll(&mut cx);
+        assert!(matches!(next, Poll::Ready(Some(_))));
+        assert!(budget.try_acquire(3).is_some());
+        assert!(matches!(
+            granted.as_mut().poll(&mut cx),
+            Poll::Ready(Some(_))
+        ));
+    }
+
+    #[test]
+    fn unit_try_acquire_does_not_overtake_who_waits() {
+        let budget = Budget::new(10);
+        let mut held = budget.try_acquire(6).unwrap();
+        let mut waiting = pin!(budget.acquire(8));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        assert!(budget.is_contended());
+        assert!(budget.try_acquire(1).is_none());
+        assert!(!held.grow(1));
+        held.shrink(2);
+        assert!(!budget.is_contended(), "it was granted");
+        assert!(matches!(
+            waiting.as_mut().poll(&mut cx),
+            Poll::Ready(Some(_))
+        ));
     }
 }

@@ -24,7 +24,7 @@ use crate::producer::ProducerState;
 use crate::read::{ReadChunk, ReadRequest};
 use crate::recovery::Report;
 use crate::shard::{Answer, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo};
-use crate::sync::Budget;
+use crate::sync::{Budget, race};
 use crate::wal::log::WalStats;
 
 /// A call on its way to a log.
@@ -219,17 +219,27 @@ impl<E: Env> Handle<E> {
         Ok(answer)
     }
 
-    /// Runs a query or a read as a task of the shard.
+    /// Runs a query or a read as a task of the shard, which ends when nobody waits for its answer any
+    /// more: others may wait for the memory it would take.
     pub(super) async fn ask<T: Send + 'static, F: Future<Output = Result<T>> + 'static>(
         &self,
         log: usize,
         question: impl FnOnce(Rc<LogService<E>>) -> F + Send + 'static,
     ) -> Result<T> {
+        // The caller's seat: it is free when the caller has gone.
+        let seat = Budget::new(1);
+        let _taken = seat.try_acquire(1);
         let job = move |service: &Rc<LogService<E>>, answer: Answer<T>| {
-            let future = question(service.clone());
-            service
-                .env
-                .spawn("question", async move { answer(future.await) });
+            // Boxed: a task keeps room for what is moved inside it, for each place it is at.
+            let future = Box::pin(question(service.clone()));
+            service.env.spawn("question", async move {
+                let mut outcome = None;
+                let asked = async { outcome = Some(future.await) };
+                race(asked, async { drop(seat.acquire(1).await) }).await;
+                if let Some(outcome) = outcome {
+                    answer(outcome);
+                }
+            });
         };
         self.call(log, job).await
     }
@@ -554,6 +564,23 @@ impl<E: Env> Handle<E> {
             .await
     }
 
+    /// Reads one answer's worth whose frames are within `budget`, which the answer goes on holding
+    /// ([`ReadChunk::held`]): for a front end that sends them on. Waits for its turn if not even one
+    /// batch is within; while it waits for records it holds nothing.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn read_within(&self, request: ReadRequest, budget: &Budget) -> Result<ReadChunk> {
+        let (log, budget) = (self.log_of(&request.feed), budget.clone());
+        self.ask(log, |s| async move {
+            s.read_within(&request, Some(&budget)).await
+        })
+        .await
+    }
+
     /// Counters of every log.
     ///
     /// # Errors
@@ -607,7 +634,12 @@ impl<E: Env> Handle<E> {
     pub async fn close(&self) -> Result<()> {
         let mut outcome = Ok(());
         for log in 0..self.logs() {
-            let closed = self.ask(log, |s| async move { s.close().await }).await;
+            let job = |service: &Rc<LogService<E>>, answer: Answer<()>| {
+                let closing = service.clone();
+                let close = async move { answer(closing.close().await) };
+                service.env.spawn("close", close);
+            };
+            let closed = self.call(log, job).await;
             outcome = outcome.and(closed);
         }
         outcome

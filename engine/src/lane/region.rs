@@ -104,7 +104,7 @@ impl Frames {
 #[derive(Default)]
 pub(super) struct Region {
     pub frames: BTreeMap<Key, Frames>,
-    /// Bytes of the groups they are in.
+    /// Bytes of the groups they are in, and of their places: tiny batches take more for these.
     pub held: usize,
 }
 
@@ -113,7 +113,7 @@ impl Region {
     pub(super) fn of(groups: &[Group], run_bytes: usize) -> Result<Self> {
         let mut region = Self::default();
         for group in groups {
-            region.held += group.bytes().len();
+            region.held += held_by(group);
             for (key, frame) in frames_of(group)? {
                 region.frames.entry(key).or_default().push(frame, run_bytes);
             }
@@ -188,7 +188,7 @@ impl<E: Env> Intake<E> {
                 }
             };
             self.cursor = group.header.end();
-            held += group.bytes().len();
+            held += held_by(&group);
             groups.push(group);
             self.service.env.yield_if_needed().await;
         }
@@ -201,6 +201,11 @@ impl<E: Env> Intake<E> {
         let deal = move || Region::of(&groups, run_bytes);
         self.service.env.offload(deal).await.map(Some)
     }
+}
+
+/// What a group takes in a region: its bytes, and the places of its batches.
+fn held_by(group: &Group) -> usize {
+    group.bytes().len() + group.header.entries as usize * size_of::<FrameRef>()
 }
 
 /// All batches of a group, each with the stream it belongs to.

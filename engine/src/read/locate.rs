@@ -10,6 +10,7 @@ use std::rc::Rc;
 use sealog_frame::FrameView;
 
 use super::cache::Cached;
+use super::room::Room;
 use super::{Place, ReadFrom, ReadRequest};
 use crate::commit::{Commit, CommitKind, Manifest, paths};
 use crate::env::{Bucket, BucketError, Env};
@@ -18,6 +19,9 @@ use crate::feed::{Feed, Stream};
 use crate::ids::{CommitNumber, Digest, FeedId, Sequence, StreamId};
 use crate::lane::pack_holding;
 use crate::shard::LogService;
+
+/// Read at once while looking for a time: nothing of it is given to anybody.
+const PROBE_BYTES: usize = 64 << 10;
 
 impl<E: Env> LogService<E> {
     /// First sequence that the request asks for.
@@ -193,10 +197,12 @@ impl<E: Env> LogService<E> {
         let mut at = floor.max(self.commit_at_time(feed, &request.feed, time_ms).await?);
         let probe = ReadRequest {
             stream: request.stream,
+            bytes_max: PROBE_BYTES,
             ..ReadRequest::new(&request.feed)
         };
         loop {
-            let chunk = self.read_now(feed, &probe, at).await?;
+            let mut room = Room::of(None);
+            let chunk = self.read_now(feed, &probe, at, &mut room).await?;
             let mut rest = &chunk.frames[..];
             while !rest.is_empty() {
                 let (frame, after) = FrameView::split_trusted(rest)

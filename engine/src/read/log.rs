@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use sealog_frame::FrameView;
 
+use super::room::Room;
 use super::{ReadChunk, ReadRequest};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -20,18 +21,17 @@ impl<E: Env> LogService<E> {
     /// Adds frames of `stream` from the log; `true` when the log was retired under the reader.
     pub(super) async fn read_log(
         self: &Rc<Self>,
-        feed: FeedId,
-        stream: StreamId,
-        offset: u64,
-        end: u64,
+        (feed, stream): (FeedId, StreamId),
+        range: std::ops::Range<u64>,
         request: &ReadRequest,
         chunk: &mut ReadChunk,
+        room: &mut Room<'_>,
     ) -> Result<bool> {
-        let mut reader = LogReader::new(self.wal.clone());
-        let mut at = offset;
+        let mut reader = LogReader::within(self.wal.clone(), self.reading.clone());
+        let mut at = range.start;
         let mut damage = None;
-        let bound = end.min(request.end);
-        while chunk.next < bound && chunk.frames.len() < request.bytes_max {
+        let bound = range.end.min(request.end);
+        while chunk.next < bound && chunk.frames.len() < request.bytes_max && !room.is_short() {
             let group = match reader.group(at).await {
                 Ok(Ok(group)) => group,
                 Ok(Err(Missing::AtEnd)) => break,
@@ -50,7 +50,7 @@ impl<E: Env> LogService<E> {
             if missing_before(&group, (feed, stream), chunk.next)? {
                 break;
             }
-            take_frames(&group, (feed, stream), request, chunk)?;
+            take_frames(&group, (feed, stream), request, chunk, room)?;
             self.env.yield_if_needed().await;
         }
         match damage {
@@ -80,6 +80,7 @@ fn take_frames(
     key: (FeedId, StreamId),
     request: &ReadRequest,
     chunk: &mut ReadChunk,
+    room: &mut Room<'_>,
 ) -> Result<()> {
     let corrupt = |detail: String| Error::corrupt("log group", group.header.offset, detail);
     for entry in group.entries() {
@@ -90,6 +91,9 @@ fn take_frames(
         let Some(frame) = entry.frame() else { continue };
         let view = FrameView::trusted(frame).map_err(|error| corrupt(error.to_string()))?;
         if view.end_sequence() > chunk.next && view.base_sequence() < request.end {
+            if !room.add(frame.len()) {
+                break;
+            }
             chunk.frames.extend_from_slice(frame);
             chunk.next = view.end_sequence().min(request.end);
         }

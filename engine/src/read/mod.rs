@@ -11,6 +11,8 @@
 //!   took, and the answer says how far it got.
 //! - Only durable records are returned.
 //! - One answer is bounded in bytes by the request, plus one batch, plus 32 bytes per record for fingerprints.
+//! - What is read for answers is within `LogService::reading` (log) and `LogService::fetching` (packs);
+//!   the frames of an answer are within the caller's budget, if it gave one, before they are copied.
 //!
 //! **Not here**: waiting for more (`shard::query`), formats (`pack`, `commit`).
 
@@ -19,9 +21,12 @@ mod fingerprints;
 mod locate;
 mod log;
 mod packs;
+mod room;
 
 pub use cache::ReadCache;
 pub use fingerprints::fingerprint;
+pub use room::Held;
+use room::Room;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,7 +37,7 @@ use crate::ids::{CommitNumber, FeedId, StreamId};
 use crate::lane::stopping;
 use crate::limits::READ_BYTES_DEFAULT;
 use crate::shard::LogService;
-use crate::sync::race;
+use crate::sync::{Budget, race};
 
 /// Where a read begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,6 +109,8 @@ pub struct ReadChunk {
     pub ended: bool,
     /// Sequence after the last record that was durable when the answer was begun.
     pub tail: u64,
+    /// What the frames take of the budget they were read within.
+    pub held: Held,
 }
 
 /// Where a sequence of a feed is to be found.
@@ -138,7 +145,23 @@ impl<E: Env> LogService<E> {
     /// # Cancel safety
     /// Cancel safe: only reads.
     pub async fn read(self: &Rc<Self>, request: &ReadRequest) -> Result<ReadChunk> {
-        let chunk = self.read_or_wait(request).await;
+        self.read_within(request, None).await
+    }
+
+    /// Reads one answer's worth whose frames are within `budget`, which the answer goes on holding:
+    /// waits for its turn if not even one batch is. Nothing is held while it waits for records.
+    ///
+    /// # Errors
+    /// As [`LogService::read`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub(crate) async fn read_within(
+        self: &Rc<Self>,
+        request: &ReadRequest,
+        budget: Option<&Budget>,
+    ) -> Result<ReadChunk> {
+        let chunk = self.read_or_wait(request, budget).await;
         let rests_on_changes = match &chunk {
             Ok(chunk) => chunk.ended || (chunk.frames.is_empty() && chunk.next > chunk.first),
             Err(_) => true,
@@ -150,13 +173,25 @@ impl<E: Env> LogService<E> {
         chunk
     }
 
-    async fn read_or_wait(self: &Rc<Self>, request: &ReadRequest) -> Result<ReadChunk> {
+    async fn read_or_wait(
+        self: &Rc<Self>,
+        request: &ReadRequest,
+        budget: Option<&Budget>,
+    ) -> Result<ReadChunk> {
         let feed = self.feed_id(request)?;
         let first = self.resolve(feed, request).await?;
         let deadline_ns = self.deadline(request.wait);
+        let mut room = Room::of(budget);
         loop {
             let mut tail = self.listen_tail(feed);
-            let chunk = self.read_now(feed, request, first).await?;
+            let mut chunk = self.read_now(feed, request, first, &mut room).await?;
+            if chunk.frames.is_empty() && room.make().await {
+                continue;
+            }
+            if budget.is_some() {
+                chunk.frames.shrink_to_fit();
+            }
+            chunk.held = room.take(chunk.frames.len());
             let left = deadline_ns.saturating_sub(self.env.monotonic_ns());
             let got = !chunk.frames.is_empty() || chunk.ended || chunk.next > first;
             if got || left == 0 {
@@ -191,6 +226,7 @@ impl<E: Env> LogService<E> {
         feed: FeedId,
         request: &ReadRequest,
         first: u64,
+        room: &mut Room<'_>,
     ) -> Result<ReadChunk> {
         let mut chunk = ReadChunk {
             feed,
@@ -214,7 +250,7 @@ impl<E: Env> LogService<E> {
                     break;
                 }
                 Place::Pack { stream, pack } => {
-                    self.read_pack(feed, stream, &pack, request, &mut chunk)
+                    self.read_pack((feed, stream), &pack, request, &mut chunk, room)
                         .await?;
                 }
                 Place::Log {
@@ -224,7 +260,7 @@ impl<E: Env> LogService<E> {
                 } => {
                     let had = chunk.frames.len();
                     let retired = self
-                        .read_log(feed, stream, offset, end, request, &mut chunk)
+                        .read_log((feed, stream), offset..end, request, &mut chunk, room)
                         .await?;
                     if request.fingerprints {
                         self.add_fingerprints(had, &mut chunk).await?;
@@ -239,7 +275,7 @@ impl<E: Env> LogService<E> {
                     }
                 }
             }
-            if chunk.next == before {
+            if chunk.next == before || room.is_short() {
                 break;
             }
         }

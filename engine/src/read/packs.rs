@@ -9,6 +9,7 @@
 use std::rc::Rc;
 
 use super::cache::Cached;
+use super::room::Room;
 use super::{ReadChunk, ReadRequest};
 use crate::commit::{PackPlace, PackRef, paths};
 use crate::env::{Bucket, BucketError, Env};
@@ -64,16 +65,17 @@ impl<E: Env> LogService<E> {
     /// Adds frames of `stream` out of `pack`.
     pub(super) async fn read_pack(
         self: &Rc<Self>,
-        feed: FeedId,
-        stream: StreamId,
+        (feed, stream): (FeedId, StreamId),
         pack: &PackRef,
         request: &ReadRequest,
         chunk: &mut ReadChunk,
+        room: &mut Room<'_>,
     ) -> Result<()> {
         let (path, index) = self.pack_index(&request.feed, feed, stream, pack).await?;
         let mut blocks = index.blocks_for(feed, stream, Sequence(chunk.next));
         while chunk.next < request.end.min(pack.end.0)
             && chunk.frames.len() < request.bytes_max
+            && !room.is_short()
             && let Some(first) = blocks.first()
         {
             // Neighbouring blocks come in one ranged read, with the columns between them.
@@ -85,16 +87,19 @@ impl<E: Env> LogService<E> {
             let count = 1 + blocks[1..].iter().take_while(fits).count();
             let (now, later) = blocks.split_at(count);
             let end = now.last().map_or(start, |last| end_of(last, request));
+            let fetched = usize::try_from(end - start).unwrap_or(usize::MAX);
+            let _fetching = self.fetching.acquire(fetched).await;
             let bytes = self.range(&path, start..end).await?;
             for row in now {
                 let at = (row.range().start - start) as usize;
-                take_block(&path, row, &bytes[at..], request, chunk)?;
+                take_block(&path, row, &bytes[at..], request, chunk, room)?;
             }
             blocks = later;
             self.env.yield_if_needed().await;
         }
         // Sequences that compaction took out of the end of the section are a recorded gap.
-        if chunk.next < pack.end.0 && blocks.is_empty() && chunk.frames.len() < request.bytes_max {
+        let through = blocks.is_empty() && !room.is_short();
+        if chunk.next < pack.end.0 && through && chunk.frames.len() < request.bytes_max {
             chunk.next = pack.end.0.min(request.end);
         }
         Ok(())
@@ -130,6 +135,7 @@ fn take_block(
     bytes: &[u8],
     request: &ReadRequest,
     chunk: &mut ReadChunk,
+    room: &mut Room<'_>,
 ) -> Result<()> {
     let at = row.range().start;
     let (block, rest) = BlockView::parse(bytes).map_err(|e| Error::decode(path, at, e))?;
@@ -163,6 +169,9 @@ fn take_block(
         };
         if frame.end_sequence() <= chunk.next {
             continue;
+        }
+        if !room.add(frame.as_bytes().len()) {
+            break;
         }
         chunk.frames.extend_from_slice(frame.as_bytes());
         chunk.next = frame.end_sequence().min(request.end);

@@ -40,7 +40,7 @@ use crate::lane::owner::Witness;
 use crate::limits::EngineConfig;
 use crate::read::ReadCache;
 use crate::recovery::{LogPlace, Report, examine_drained, revive};
-use crate::sync::{Event, race};
+use crate::sync::{Budget, Event, race};
 use crate::wal::Wal;
 use crate::wal::log::{Room, RoomClass};
 use tails::Tails;
@@ -65,6 +65,10 @@ pub struct LogService<E: Env> {
     pub(crate) checkpoints: RefCell<Option<Checkpoints<E>>>,
     pub(crate) lane: LaneState,
     pub(crate) read_cache: RefCell<ReadCache>,
+    /// Memory for what readers load from the log's disk.
+    pub(crate) reading: Budget,
+    /// Memory for what readers load from packs. Apart: a bucket may take its time.
+    pub(crate) fetching: Budget,
     pub(crate) report: Report,
     queue: RefCell<VecDeque<PendingWrite<E>>>,
     queued: Event,
@@ -97,6 +101,8 @@ impl<E: Env> LogService<E> {
             checkpoints: RefCell::new(Some(recovered.checkpoints)),
             lane: LaneState::new(&config, owner_known),
             read_cache: RefCell::new(ReadCache::new(config.wal.cache_bytes / 4)),
+            reading: Budget::new(config.reading_bytes_max()),
+            fetching: Budget::new(config.reading_bytes_max()),
             report: recovered.report,
             queue: RefCell::new(VecDeque::new()),
             queued: Event::new(),

@@ -27,13 +27,14 @@ use crate::sync::Event;
 use crate::wal::alone::Alone;
 use crate::wal::entry::{self, Change};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES};
+use crate::wal::histogram::Histogram;
 use crate::wal::pace::Pace;
 use crate::wal::reader::GroupCache;
 use crate::wal::segment::Geometry;
 use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
 use state::State;
 
-/// Group buffers kept for reuse: what the lane lets go of at once.
+/// Group buffers kept for reuse, at most: what the lane lets go of at once. Fewer where the cache is small.
 const POOL: usize = 24;
 
 /// Where an entry lies.
@@ -87,7 +88,7 @@ pub enum Room {
 }
 
 /// Counters of a log, for metrics and benchmarks.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalStats {
     /// Groups made durable.
     pub groups: u64,
@@ -95,6 +96,22 @@ pub struct WalStats {
     pub bytes: u64,
     /// Sizes of the last few thousand groups, oldest first.
     pub group_sizes: VecDeque<u32>,
+    /// What groups took from submission until they and all before them were durable, in nanoseconds.
+    pub commit_times: Histogram,
+    /// Sizes of all groups, in bytes.
+    pub commit_sizes: Histogram,
+}
+
+impl Default for WalStats {
+    fn default() -> Self {
+        Self {
+            groups: 0,
+            bytes: 0,
+            group_sizes: VecDeque::new(),
+            commit_times: Histogram::of_times(),
+            commit_sizes: Histogram::of_sizes(),
+        }
+    }
 }
 
 struct Inner<E: Env> {
@@ -143,13 +160,17 @@ impl<E: Env> Wal<E> {
             start,
             progress.clone(),
         ));
+        let pooled = params.config.cache_bytes / 4 / params.config.flush_bytes;
         let state = State {
             open: None,
             full: VecDeque::new(),
             in_flight: VecDeque::new(),
             completions: VecDeque::new(),
             due: VecDeque::new(),
-            pool: BufPool::new(params.config.flush_bytes + BLOCK_BYTES, POOL),
+            pool: BufPool::new(
+                params.config.flush_bytes + BLOCK_BYTES,
+                pooled.clamp(2, POOL),
+            ),
             frontiers: Frontiers::at(params.end),
             next_group: 1,
             predecessor: params.predecessor,

@@ -12,6 +12,7 @@
 pub(crate) mod alone;
 pub mod entry;
 pub mod group;
+mod histogram;
 pub mod log;
 pub(crate) mod pace;
 pub mod reader;
@@ -20,4 +21,5 @@ pub mod segment;
 pub(crate) mod space;
 
 pub use entry::{Change, Entry, EntryRef};
+pub use histogram::Histogram;
 pub use log::{Position, Wal, WalParams};

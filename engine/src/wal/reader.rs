@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::env::{AlignedBuf, BLOCK_BYTES, BufPool, Env, File, round_up};
 use crate::error::{Error, Result};
+use crate::sync::{Budget, Permit};
 use crate::wal::entry::Entries;
 use crate::wal::group::{GROUP_HEADER_BYTES, GroupHeader, checksums_of_damaged};
 use crate::wal::log::Wal;
@@ -115,6 +116,9 @@ pub struct LogReader<E: Env> {
     chunk_offset: u64,
     /// End and header checksum of the group given last.
     previous: Option<(u64, u32)>,
+    /// Where the memory of chunks is taken from, and what was.
+    budget: Option<Budget>,
+    permit: Option<Permit>,
 }
 
 impl<E: Env> LogReader<E> {
@@ -122,6 +126,14 @@ impl<E: Env> LogReader<E> {
     #[must_use]
     pub fn new(wal: Wal<E>) -> Self {
         Self::in_chunks(wal, CHUNK_BYTES, 1)
+    }
+
+    /// A reader that takes the memory of its chunks from `budget`; the caller keeps no group beyond
+    /// the next call.
+    pub(crate) fn within(wal: Wal<E>, budget: Budget) -> Self {
+        let mut reader = Self::new(wal);
+        reader.budget = Some(budget);
+        reader
     }
 
     /// A reader that reads at least `chunk_bytes` of the disk at a time; groups keep what was read
@@ -136,6 +148,8 @@ impl<E: Env> LogReader<E> {
             pool: BufPool::new(chunk_bytes, kept_max),
             chunk_offset: 0,
             previous,
+            budget: None,
+            permit: None,
         }
     }
 
@@ -304,6 +318,10 @@ impl<E: Env> LogReader<E> {
             let want = chunk_len(len, self.chunk_bytes, durable).min(left);
             // The memory of the chunk before, if no group is left in it.
             self.chunk = Arc::new(AlignedBuf::with_capacity(0));
+            self.permit = None;
+            if let Some(budget) = &self.budget {
+                self.permit = budget.acquire(want).await;
+            }
             let buf = self.pool.take(want);
             let read = segment.file.read_into(position, want, buf).await;
             let path = self.wal.params().dir.join(&*segment.name);

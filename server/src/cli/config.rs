@@ -278,7 +278,7 @@ impl Layers {
         Self {
             config: profile(edge),
             store: Store::default(),
-            serve: ServeSettings::default(),
+            serve: ServeSettings::of_profile(edge),
         }
     }
 
@@ -373,8 +373,11 @@ impl Resolved {
         for (key, _, get) in STORE_KEYS {
             rows.push(self.row(globals, key, get(&self.store), false));
         }
+        let usual = ServeSettings::default();
         for (key, _, get) in SERVE_KEYS {
-            rows.push(self.row(globals, key, get(&self.serve), false));
+            let value = get(&self.serve);
+            let by_profile = self.edge && value != get(&usual);
+            rows.push(self.row(globals, key, value, by_profile));
         }
         rows
     }

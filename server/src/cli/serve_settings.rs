@@ -59,6 +59,21 @@ impl Default for ServeSettings {
     }
 }
 
+impl ServeSettings {
+    /// What a profile comes with.
+    pub(super) fn of_profile(edge: bool) -> Self {
+        let mut settings = Self::default();
+        if edge {
+            settings.connections_max = EDGE_CONNECTIONS_MAX;
+        }
+        settings
+    }
+}
+
+/// Connections per shard where memory is 64 MiB: each may hold some 20 KiB, run a request of 20 KiB, and
+/// has the system's buffers.
+const EDGE_CONNECTIONS_MAX: usize = 128;
+
 type Set = fn(&mut ServeSettings, &Value) -> Result<(), String>;
 type Get = fn(&ServeSettings) -> Option<Value>;
 

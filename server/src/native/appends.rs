@@ -36,6 +36,9 @@ struct Pending {
     outcome: Outcome,
 }
 
+/// Batches that a connection without any keeps the memory for.
+const PENDING_KEPT_MAX: usize = 256;
+
 /// Batches of one log.
 #[derive(Default)]
 struct Lane {
@@ -60,6 +63,12 @@ impl Appends {
     pub(super) fn new(lanes: usize) -> Self {
         let lanes = (0..lanes.max(1)).map(|_| Lane::default());
         Self(RefCell::new(lanes.collect()))
+    }
+
+    /// Memory of batches that are not answered.
+    pub(super) fn bytes(&self) -> usize {
+        let pending: usize = self.0.borrow().iter().map(|lane| lane.pending.len()).sum();
+        pending * size_of::<Pending>()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -143,6 +152,9 @@ impl Appends {
                 };
                 meters.appended(&result, pending.bytes);
                 outbox.put_with(pending.bytes, |out| encode(&result, pending.request, out));
+            }
+            if lane.pending.is_empty() {
+                lane.pending.shrink_to(PENDING_KEPT_MAX);
             }
         }
     }

@@ -21,6 +21,7 @@ use sealog_protocol::{Answer, CONNECTION, Refusal};
 use super::appends::Appends;
 use super::bindings::{Binding, Bindings};
 use super::follow::Follows;
+use super::memory::Share;
 use super::outbox::Outbox;
 use super::service::NativeService;
 use crate::net::Stream;
@@ -55,6 +56,8 @@ pub(super) struct Connection {
     pub(super) appends: Appends,
     pub(super) follows: Follows,
     pub(super) bindings: Bindings,
+    /// Bytes taken in that are not handled yet, and that nothing is reserved for.
+    pub(super) kept: Share,
     /// Requests that run as tasks.
     pub(super) running: Cell<usize>,
     /// When bytes last came, and since when the reader waits for some; nanoseconds.
@@ -76,12 +79,15 @@ impl Connection {
     pub(super) fn new(service: Rc<NativeService>, stream: Stream, number: u64) -> Rc<Self> {
         let lanes = service.side.handle().logs();
         let now_ns = service.side.monotonic_ns();
+        let (kept, small) = (service.memory.share(), service.memory.share());
+        let spares = service.memory.spares.clone();
         Rc::new(Self {
             service,
             stream,
             number,
             welcomed: Cell::new(false),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(small, spares),
+            kept,
             appends: Appends::new(lanes),
             follows: Follows::default(),
             bindings: Bindings::default(),

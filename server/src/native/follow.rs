@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - A reader that takes nothing holds one answer of at most [`SMALL_BYTES`] (or one batch): the next is
-//!   read only when the last has left and credit is there.
+//!   read only when the last has left and credit is there. Answers are within the shard's budget.
 //! - NATIVE-7: where to go on is the answer's `next`: no gap, no repeat.
 //! - What waits, waits for the feed that had the name when it began, from the sequence that was meant then.
 //!
@@ -91,8 +91,9 @@ impl Connection {
     /// Reads; what waits for records stops waiting when the connection is to end: the server drains.
     async fn read_until_closing(&self, mut request: ReadRequest) -> Result<ReadChunk> {
         let engine = self.service.side.handle();
+        let sending = &self.service.memory.sending;
         if request.wait.is_zero() {
-            return engine.read(request).await;
+            return engine.read_within(request, sending).await;
         }
         self.pin(&mut request).await?;
         let at_once = ReadRequest {
@@ -102,9 +103,9 @@ impl Connection {
         let closing = async {
             let closing = || (self.phase() >= Phase::Closing).then_some(());
             self.ending.until(closing).await;
-            engine.read(at_once).await
+            engine.read_within(at_once, sending).await
         };
-        futures_lite::future::or(engine.read(request), closing).await
+        futures_lite::future::or(engine.read_within(request, sending), closing).await
     }
 
     /// Makes `request` one for this feed from this sequence on, whatever becomes of name and tail; gives
@@ -199,7 +200,8 @@ impl Connection {
     ) -> Result<Option<ReadChunk>> {
         let read = async {
             let engine = self.service.side.handle();
-            engine.read(request.clone()).await.map(Some)
+            let sending = &self.service.memory.sending;
+            engine.read_within(request.clone(), sending).await.map(Some)
         };
         let over = async {
             let over = || self.is_over(follow).then_some(());
@@ -240,7 +242,7 @@ impl Connection {
         self.outbox.put_with(0, |out| {
             Answer::encode_records_head(&records, bytes, (request, flags), out);
         });
-        self.outbox.put_whole(chunk.frames);
+        self.outbox.put_whole(chunk.frames, 0, chunk.held);
         self.outbox.filled.notify();
     }
 }

@@ -5,7 +5,7 @@
 //!   its whole length is reserved from the shard's budget, first come, first served. Before that a
 //!   connection keeps no more than one read brought.
 //! - What is reserved is given back when the message was handled, or did not come in time: a client that
-//!   drips holds it for a bounded while.
+//!   drips holds it for a bounded while, one that is silent not for long while others wait.
 //!
 //! **Not here**: the bytes themselves (`reader`).
 
@@ -19,21 +19,39 @@ use super::refuse::own;
 
 /// Bytes of an unfinished message that a connection may keep without asking.
 const KEPT_BYTES_MAX: usize = 16 << 10;
-/// Time for a long message to come, whatever its length.
+/// Time for a long message to come, or to leave, whatever its length.
 const GRACE: Duration = Duration::from_secs(10);
 /// And for this many bytes of it, another second: the least rate.
 const BYTES_PER_SECOND_MIN: usize = 256 << 10;
 
+/// Silence in the midst of a long message, while others wait for what is reserved for it.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// How often a long message is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long `bytes` may take from or to a client, at the least rate.
+pub(super) fn patience(bytes: usize) -> Duration {
+    GRACE + Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64)
+}
+
 /// A long message on its way.
 pub(super) struct Long {
+    bytes: usize,
     _permit: Permit,
     due_ns: u64,
+}
+
+impl Long {
+    /// What of it is still to come when `kept` bytes have; at least one.
+    pub(super) fn left(&self, kept: usize) -> usize {
+        self.bytes.saturating_sub(kept).max(1)
+    }
 }
 
 impl Connection {
     /// Reserves the length of the message that `kept` is the beginning of, if it is a long one.
     /// `false`: the connection has ended meanwhile.
-    pub(super) async fn reserve(&self, kept: &[u8], long: &mut Option<Long>) -> bool {
+    pub(super) async fn reserve(&self, kept: &mut Vec<u8>, long: &mut Option<Long>) -> bool {
         if long.is_some() || kept.len() <= KEPT_BYTES_MAX {
             return true;
         }
@@ -43,7 +61,7 @@ impl Connection {
             return true;
         };
         let bytes = header.message_bytes;
-        let reserved = async { self.service.receiving.acquire(bytes).await };
+        let reserved = async { self.service.memory.receiving.acquire(bytes).await };
         let ending = async {
             let ending = || (self.phase() >= Phase::Closing).then_some(());
             self.ending.until(ending).await;
@@ -52,9 +70,10 @@ impl Connection {
         let Some(permit) = futures_lite::future::or(reserved, ending).await else {
             return false;
         };
-        let time = GRACE + Duration::from_secs((bytes / BYTES_PER_SECOND_MIN) as u64);
-        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let time_ns = u64::try_from(patience(bytes).as_nanos()).unwrap_or(u64::MAX);
+        kept.reserve_exact(bytes.saturating_sub(kept.len()));
         *long = Some(Long {
+            bytes,
             _permit: permit,
             due_ns: self.service.side.monotonic_ns().saturating_add(time_ns),
         });
@@ -66,16 +85,21 @@ impl Connection {
         let Some(long) = long else {
             return std::future::pending().await;
         };
-        let left_ns = long.due_ns.saturating_sub(self.service.side.monotonic_ns());
-        self.service.side.sleep(Duration::from_nanos(left_ns)).await;
+        let side = &self.service.side;
+        let silence_ns = u64::try_from(SILENCE_MAX.as_nanos()).unwrap_or(u64::MAX);
+        loop {
+            let now_ns = side.monotonic_ns();
+            let silent = now_ns.saturating_sub(self.heard_ns.get()) >= silence_ns;
+            let awaited = || self.service.memory.receiving.is_contended();
+            if now_ns >= long.due_ns || (silent && awaited()) {
+                break;
+            }
+            let left_ns = long.due_ns - now_ns;
+            side.sleep(LOOK.min(Duration::from_nanos(left_ns))).await;
+        }
         self.fail(own(
             ErrorCode::TimedOut,
             "a message of this length did not come in time",
         ));
     }
-}
-
-/// Budget of a shard for messages on their way: room for two of the longest.
-pub(super) fn budget_bytes(message_bytes_max: usize) -> usize {
-    2 * message_bytes_max
 }

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sealog_engine::{AppendResult, Result};
+use sealog_engine::{AppendResult, Budget, Result};
 use sealog_protocol::ErrorCode;
 
 use super::refuse::code;
@@ -34,7 +34,6 @@ impl Meter {
 }
 
 /// The meters of one shard.
-#[derive(Debug)]
 pub(crate) struct Meters {
     /// Which shard.
     pub(crate) shard: usize,
@@ -44,6 +43,12 @@ pub(crate) struct Meters {
     pub(crate) accepted: Meter,
     /// Connections that were told to leave before they were welcomed.
     pub(crate) refused: Meter,
+    /// Connections that did not take what others waited for the memory of.
+    pub(crate) cut: Meter,
+    /// Memory of records and pages on their way out.
+    pub(crate) sending: Budget,
+    /// Bytes of small answers and beginnings of messages.
+    pub(crate) unreserved: Meter,
     /// Messages taken in, of every kind.
     pub(crate) requests: Meter,
     /// Their bytes.
@@ -61,12 +66,15 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    pub(super) fn new(shard: usize) -> Self {
+    pub(super) fn new(shard: usize, sending: Budget) -> Self {
         Self {
             shard,
             open: Meter::default(),
             accepted: Meter::default(),
             refused: Meter::default(),
+            cut: Meter::default(),
+            sending,
+            unreserved: Meter::default(),
             requests: Meter::default(),
             request_bytes: Meter::default(),
             appends: Meter::default(),
@@ -116,7 +124,7 @@ mod tests {
 
     #[test]
     fn refusals_are_told_by_code() {
-        let meters = Meters::new(0);
+        let meters = Meters::new(0, Budget::new(1));
         for code in [ErrorCode::Fenced, ErrorCode::TimedOut, ErrorCode::Fenced] {
             meters.refuse(code);
         }

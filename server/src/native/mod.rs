@@ -18,6 +18,7 @@ mod connection;
 mod convert;
 mod follow;
 mod long;
+mod memory;
 mod meters;
 mod opening;
 mod outbox;

@@ -4,14 +4,17 @@
 //! - Answers leave in the order they were put in; what was put in meanwhile leaves in one write.
 //! - A request's bytes count as unanswered until its answer is with the system; one that is shorter than what
 //!   it makes the server keep counts [`CHARGE_BYTES_MIN`].
+//! - Small answers are counted, records and pages hold what was reserved for them, until they have left.
 //!
 //! **Not here**: the socket (`writer`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use sealog_engine::Event;
+use sealog_engine::{Event, Held};
 use sealog_protocol::Answer;
+
+use super::memory::{Share, Spares};
 
 /// Least that a request counts: a refused append is a few bytes, and what is known of it more.
 const CHARGE_BYTES_MIN: usize = 256;
@@ -24,8 +27,8 @@ fn charge(bytes: usize) -> usize {
     }
 }
 
-/// A buffer that grew beyond this is let go after use.
-const KEEP_BYTES: usize = 64 << 10;
+/// A parcel that has grown beyond this is not added to.
+const PARCEL_BYTES: usize = 64 << 10;
 
 /// What leaves in one write.
 #[derive(Default)]
@@ -33,14 +36,19 @@ pub(super) struct Parcel {
     pub(super) bytes: Vec<u8>,
     /// Bytes of requests that are answered by it.
     pub(super) answered: usize,
+    /// Bytes of it that nothing is reserved for.
+    small: usize,
+    /// What is reserved for the others.
+    _held: Held,
 }
 
 /// Answers that wait for the socket.
-#[derive(Default)]
 pub(super) struct Outbox {
     parcels: RefCell<VecDeque<Parcel>>,
     waiting: Cell<usize>,
-    spare: RefCell<Vec<u8>>,
+    /// Those of `waiting` that nothing is reserved for.
+    small: Share,
+    spares: Spares,
     unanswered: Cell<usize>,
     /// Notified when there is something to send, or the connection is to end.
     pub(super) filled: Event,
@@ -49,6 +57,18 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    pub(super) fn new(small: Share, spares: Spares) -> Self {
+        Self {
+            parcels: RefCell::default(),
+            waiting: Cell::default(),
+            small,
+            spares,
+            unanswered: Cell::default(),
+            filled: Event::new(),
+            emptied: Event::new(),
+        }
+    }
+
     /// A request of `bytes` was taken in.
     pub(super) fn take_in(&self, bytes: usize) {
         self.unanswered.set(self.unanswered.get() + charge(bytes));
@@ -71,6 +91,11 @@ impl Outbox {
         self.waiting.get()
     }
 
+    /// Bytes that wait for the socket without anything being reserved for them.
+    pub(super) fn small(&self) -> usize {
+        self.small.get()
+    }
+
     /// Adds an answer to a request of `answered` bytes.
     pub(super) fn put(&self, answer: &Answer<'_>, (request, flags): (u64, u8), answered: usize) {
         self.put_with(answered, |out| answer.encode(request, flags, out));
@@ -82,11 +107,11 @@ impl Outbox {
         let mut parcels = self.parcels.borrow_mut();
         if parcels
             .back()
-            .is_none_or(|last| last.bytes.len() > KEEP_BYTES)
+            .is_none_or(|last| last.bytes.len() > PARCEL_BYTES)
         {
             parcels.push_back(Parcel {
-                bytes: self.spare.take(),
-                answered: 0,
+                bytes: self.spares.take(),
+                ..Parcel::default()
             });
         }
         let Some(last) = parcels.back_mut() else {
@@ -94,16 +119,23 @@ impl Outbox {
         };
         let before = last.bytes.len();
         encode(&mut last.bytes);
+        let added = last.bytes.len() - before;
         last.answered += charge(answered);
-        self.waiting
-            .set(self.waiting.get() + last.bytes.len() - before);
+        last.small += added;
+        self.waiting.set(self.waiting.get() + added);
+        self.small.set(self.small.get() + added);
     }
 
-    /// Adds bytes as they are, to be sent from where they lie.
-    pub(super) fn put_whole(&self, bytes: Vec<u8>) {
+    /// Adds bytes as they are, to be sent from where they lie, that `held` is reserved for: an answer to a
+    /// request of `answered` bytes, which was counted before if that is 0.
+    pub(super) fn put_whole(&self, bytes: Vec<u8>, answered: usize, held: Held) {
         self.waiting.set(self.waiting.get() + bytes.len());
-        let parcel = Parcel { bytes, answered: 0 };
-        self.parcels.borrow_mut().push_back(parcel);
+        self.parcels.borrow_mut().push_back(Parcel {
+            bytes,
+            answered: charge(answered),
+            small: 0,
+            _held: held,
+        });
     }
 
     /// What is to leave next.
@@ -114,13 +146,10 @@ impl Outbox {
     /// `parcel` is with the system.
     pub(super) fn left(&self, parcel: Parcel) {
         self.waiting.set(self.waiting.get() - parcel.bytes.len());
+        self.small.set(self.small.get() - parcel.small);
         self.unanswered
             .set(self.unanswered.get().saturating_sub(parcel.answered));
-        let mut bytes = parcel.bytes;
-        if bytes.capacity() <= 2 * KEEP_BYTES {
-            bytes.clear();
-            self.spare.replace(bytes);
-        }
+        self.spares.put(parcel.bytes);
         self.emptied.notify();
     }
 }

@@ -5,8 +5,8 @@
 //! - A message that is whole in what was read is handled where it lies: it is not copied first.
 //! - A length is held against its limit before the body is waited for (NATIVE-2); memory grows with the
 //!   bytes received, never with the bytes announced.
-//! - Nothing is read while more than the credit is unanswered, or of answers waits for the socket (NATIVE-5),
-//!   or the server drains.
+//! - Nothing is read while more than the credit is unanswered, or the client leaves its answers unread
+//!   (NATIVE-5), or the server drains.
 //!
 //! **Not here**: what messages do (`requests`, `appends`).
 
@@ -25,6 +25,9 @@ use super::bindings::Binding;
 use super::connection::{Connection, Phase};
 use super::long::Long;
 use super::refuse::{bad_message, frame_error, own, wire_refusal};
+
+/// Memory for the beginnings of messages that a connection without any keeps.
+const KEPT_CAPACITY_MAX: usize = 1 << 10;
 
 /// What handling messages came to.
 enum Step {
@@ -48,19 +51,24 @@ impl Connection {
         // Bytes of a message that is not whole yet, and what came with it.
         let mut kept: Vec<u8> = Vec::new();
         let mut long = None;
-        while self.may_read().await && self.reserve(&kept, &mut long).await {
+        while self.may_read().await && self.reserve(&mut kept, &mut long).await {
             match self.fill(&mut kept, long.as_ref()).await {
                 Some(Step::Done(0)) => {}
                 Some(Step::Done(_)) => long = None,
                 Some(Step::Queue(_, queued)) => {
+                    let batch = if long.is_some() { 0 } else { queued.bytes };
+                    self.kept.set(kept.len() + batch);
                     self.queue(*queued).await;
                     self.handle_kept(&mut kept).await;
                     long = None;
                 }
                 None => break,
             }
+            // Of a long message every byte is reserved.
+            self.kept.set(if long.is_some() { 0 } else { kept.len() });
             self.service.side.yield_if_needed().await;
         }
+        self.kept.set(0);
         self.set_phase(Phase::Closing);
     }
 
@@ -71,10 +79,15 @@ impl Connection {
             if self.phase() >= Phase::Closing {
                 return Some(false);
             }
-            let most = self.outbox.unanswered().max(self.outbox.waiting());
-            (most <= credit).then_some(true)
+            (self.outbox.unanswered() <= credit && self.is_read()).then_some(true)
         });
         emptied.await
+    }
+
+    /// Whether the client takes its answers: what waits for the socket, and for what waits there, is little.
+    fn is_read(&self) -> bool {
+        self.outbox.waiting() == 0
+            || self.outbox.small() + self.appends.bytes() <= self.service.memory.answers_kept_max()
     }
 
     /// Reads once and handles what is whole; what is left goes into `kept`. `None`: the other side has
@@ -84,12 +97,21 @@ impl Connection {
         self.reading.set(true);
         let read = poll_fn(|cx| {
             let mut scratch = self.service.scratch.borrow_mut();
+            let most = match long {
+                Some(_) => scratch.len(),
+                None => {
+                    let answers_wait = self.outbox.waiting() > 0;
+                    self.service.memory.read_bytes(scratch.len(), answers_wait)
+                }
+            };
             // A long message is gathered; others are handled in the shard's own buffer.
             if kept.len() >= scratch.len() / 2 {
-                return self.poll_more(cx, kept, &mut scratch);
+                let left = long.map_or(most, |long| long.left(kept.len()));
+                return self.poll_more(cx, kept, &mut scratch[..most.min(left)]);
             }
             scratch[..kept.len()].copy_from_slice(kept);
-            let Poll::Ready(read) = self.stream.poll_read(cx, &mut scratch[kept.len()..]) else {
+            let end = scratch.len().min(kept.len() + most);
+            let Poll::Ready(read) = self.stream.poll_read(cx, &mut scratch[kept.len()..end]) else {
                 return Poll::Pending;
             };
             let Some(bytes) = self.taken(read) else {
@@ -102,6 +124,9 @@ impl Connection {
             };
             kept.clear();
             kept.extend_from_slice(&scratch[handled..bytes]);
+            if kept.is_empty() {
+                kept.shrink_to(KEPT_CAPACITY_MAX);
+            }
             Poll::Ready(Some(step))
         });
         let ending = async {
@@ -152,10 +177,7 @@ impl Connection {
         kept.extend_from_slice(&scratch[..bytes]);
         let step = self.handle(kept);
         let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
-        kept.drain(..*handled);
-        if kept.is_empty() {
-            *kept = Vec::new();
-        }
+        cut(kept, *handled);
         Poll::Ready(Some(step))
     }
 
@@ -166,13 +188,20 @@ impl Connection {
             let step = self.handle(&kept[at..]);
             let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
             at += *handled;
+            if 2 * at >= kept.len() {
+                // Not for every message: what is left would be moved each time.
+                cut(kept, at);
+                at = 0;
+            }
             match step {
-                Step::Queue(_, queued) => self.queue(*queued).await,
+                Step::Queue(_, queued) => {
+                    self.kept.set(kept.len() + queued.bytes);
+                    self.queue(*queued).await;
+                }
                 Step::Done(_) => break,
             }
         }
-        // Once, at the end: what is left would be moved for every message.
-        kept.drain(..at);
+        cut(kept, at);
     }
 
     /// Handles every whole message at the start of `bytes`.
@@ -372,6 +401,13 @@ impl Connection {
             Ok(outcome) => side.spawn("native crossing", async move { done(outcome.await) }),
             Err(error) => done(Err(error)),
         }
+    }
+}
+
+/// Takes the first `handled` bytes out of `kept`, and lets go of memory that the rest does not need.
+fn cut(kept: &mut Vec<u8>, handled: usize) {
+    if handled > 0 {
+        *kept = kept[handled..].to_vec();
     }
 }
 

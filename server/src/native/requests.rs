@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use sealog_engine::commit::CommitKind;
 use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
-use sealog_engine::{Error, FeedOptions, Handle, ProducerInfo, ProductionEnv, Result};
+use sealog_engine::{Error, FeedOptions, Handle, Held, ProducerInfo, ProductionEnv, Result};
 use sealog_frame::Batch;
 use sealog_protocol::{Answer, Effects, ErrorCode, LogInfo, Refusal, Request, Settling};
 
@@ -46,6 +46,9 @@ const RUNNING_MAX: usize = 256;
 
 /// Entries of a page, at most.
 const PAGE_MAX: u32 = 1000;
+/// Bytes reserved for a page while it is made: as many entries of the longest kind, feeds, or of
+/// commits as the engine gives at once.
+const PAGE_BYTES_MAX: usize = 1200 << 10;
 
 fn page(limit: u32) -> usize {
     usize::try_from(limit.clamp(1, PAGE_MAX)).unwrap_or(1)
@@ -67,10 +70,11 @@ impl Connection {
                 self.follows.cancel(asks.0);
             }
             _ if self.running.get() >= RUNNING_MAX => {
-                let mut refusal = own(ErrorCode::Overloaded, "as many requests as may run at once");
-                refusal.limit = Some(RUNNING_MAX as u64);
-                refusal.retryable = true;
-                self.answer_refused(refusal, asks.0, asks.1);
+                self.refuse_running("as many requests as may run at once", RUNNING_MAX, asks);
+            }
+            _ if self.service.running.get() >= self.service.running_max(may_wait(&request)) => {
+                let text = "as many requests as all connections of a shard may run at once";
+                self.refuse_running(text, self.service.running_max(may_wait(&request)), asks);
             }
             Request::Read { scope, wait_ms } => {
                 self.read_once(convert::read(&scope), wait_ms, asks);
@@ -87,6 +91,13 @@ impl Connection {
             }
             request => self.ask(request, asks),
         }
+    }
+
+    fn refuse_running(&self, text: &str, limit: usize, asks: Asks) {
+        let mut refusal = own(ErrorCode::Overloaded, text);
+        refusal.limit = Some(limit as u64);
+        refusal.retryable = true;
+        self.answer_refused(refusal, asks.0, asks.1);
     }
 
     /// Answers that `refusal` was the outcome.
@@ -138,7 +149,9 @@ impl Connection {
     where
         F: AsyncFnOnce(&Rc<Self>) + 'static,
     {
-        self.running.set(self.running.get() + 1);
+        for count in [&self.running, &self.service.running] {
+            count.set(count.get() + 1);
+        }
         let connection = self.clone();
         self.service.side.spawn("native request", async move {
             let done = async {
@@ -151,9 +164,34 @@ impl Connection {
                 Some(Waiting::Nobody) => connection.outbox.answered(asks.1),
                 Some(Waiting::TooLong) => connection.answer_late(asks, kind),
             }
-            connection.running.set(connection.running.get() - 1);
+            for count in [&connection.running, &connection.service.running] {
+                count.set(count.get() - 1);
+            }
             connection.outbox.filled.notify();
             connection.outbox.emptied.notify();
+        });
+    }
+
+    /// Runs `work`, which makes a page, as a task once there is room for it, and answers with it.
+    fn page<F>(self: &Rc<Self>, asks: Asks, work: impl FnOnce(Engine) -> F + 'static)
+    where
+        F: Future<Output = Result<Answer<'static>>> + 'static,
+    {
+        self.run_task(asks, Kind::Query, async move |connection| {
+            let sending = &connection.service.memory.sending;
+            let room = sending.acquire(PAGE_BYTES_MAX).await;
+            match work(connection.service.side.handle().clone()).await {
+                Ok(answer) => {
+                    let mut bytes = Vec::new();
+                    answer.encode(asks.0, 0, &mut bytes);
+                    let held = room.map_or_else(Held::default, |mut room| {
+                        room.shrink(bytes.len());
+                        room.into()
+                    });
+                    connection.outbox.put_whole(bytes, asks.1, held);
+                }
+                Err(error) => connection.answer_result(Err(error), asks),
+            }
         });
     }
 
@@ -255,7 +293,7 @@ impl Connection {
                 limit,
             } => {
                 let (prefix, after) = (prefix.to_owned(), after.to_owned());
-                self.query(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let feeds = engine.list_feeds(&prefix, &after, page(limit)).await?;
                     let feeds = feeds.into_iter().map(convert::feed).collect();
                     Ok(Answer::Feeds { feeds })
@@ -320,7 +358,7 @@ impl Connection {
             }
             Request::ListStreams { feed, after, limit } => {
                 let feed = feed.to_owned();
-                self.query(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let after = StreamId(after);
                     let streams = engine.list_streams(&feed, after, page(limit)).await?;
                     let streams = streams.into_iter().map(convert::stream).collect();
@@ -329,7 +367,7 @@ impl Connection {
             }
             Request::ListCommits { feed, from, limit } => {
                 let feed = feed.to_owned();
-                self.query(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let from = CommitNumber(from);
                     let commits = engine.list_commits(&feed, from, page(limit)).await?;
                     let commits = commits.into_iter().map(convert::commit).collect();
@@ -344,7 +382,7 @@ impl Connection {
         match request {
             Request::ListProducers { feed, after, limit } => {
                 let (feed, after) = (feed.to_owned(), after.map(<[u8]>::to_vec));
-                self.query(asks, async move |engine: Engine| {
+                self.page(asks, async move |engine: Engine| {
                     let after = after.as_deref();
                     let producers = engine.list_producers(&feed, after, page(limit)).await?;
                     let producers = producers.into_iter().map(convert::producer).collect();
@@ -363,6 +401,19 @@ impl Connection {
             _ => self.fail(bad_message("a message that is not served")),
         }
     }
+}
+
+/// Whether a request may last, since its answer waits for records or for memory.
+fn may_wait(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Read { .. }
+            | Request::Follow { .. }
+            | Request::ListFeeds { .. }
+            | Request::ListStreams { .. }
+            | Request::ListCommits { .. }
+            | Request::ListProducers { .. }
+    )
 }
 
 fn committed(commit: sealog_engine::commit::Commit) -> Answer<'static> {

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use sealog_engine::{Budget, Event, ShardSide};
+use sealog_engine::{Event, ShardSide};
 use sealog_frame::FrameLimits;
 use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
 
 use super::connection::{Connection, Phase};
-use super::long::budget_bytes;
+use super::memory::Memory;
 use super::meters::Meters;
 use super::opening::{Opening, Place};
 use super::refused::Refused;
@@ -62,6 +62,10 @@ pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why one is closed before that.
 pub(super) const CROWDED: &str = "others wait for a place, and no hello came";
 
+/// Requests of all connections that may run as tasks at once, beyond the number of connections: each
+/// takes some 20 KiB.
+const RUNNING_MORE: usize = 256;
+
 /// Bytes taken from a socket at once.
 const SCRATCH_BYTES: usize = 256 << 10;
 
@@ -70,8 +74,10 @@ pub(crate) struct NativeService {
     pub(crate) side: ShardSide,
     pub(super) options: NativeOptions,
     pub(super) limits: FrameLimits,
-    /// Memory for messages that do not come at once.
-    pub(super) receiving: Budget,
+    /// Requests that run as tasks, of all connections.
+    pub(super) running: Cell<usize>,
+    /// Memory for what waits.
+    pub(super) memory: Memory,
     /// Where bytes from sockets land; whoever reads has it for the length of one read.
     pub(super) scratch: RefCell<Vec<u8>>,
     /// What is counted.
@@ -91,14 +97,15 @@ impl NativeService {
     pub(crate) fn new(side: ShardSide, options: NativeOptions) -> Rc<Self> {
         let limits = side.handle().frame_limits();
         let shard = side.shard();
-        let message_bytes_max = message_bytes_max(&limits);
+        let memory = Memory::new(shard, message_bytes_max(&limits));
         Rc::new(Self {
             side,
             options,
             limits,
-            receiving: Budget::new(budget_bytes(message_bytes_max)),
+            running: Cell::new(0),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES]),
-            meters: Arc::new(Meters::new(shard)),
+            meters: memory.meters(),
+            memory,
             refused: Refused::default(),
             connections: RefCell::new(BTreeMap::new()),
             opening: Opening::default(),
@@ -217,6 +224,16 @@ impl NativeService {
             self.opening.leave(number);
         }
         room
+    }
+
+    /// Requests that may run as tasks at once: one of every connection, and some more, some of
+    /// which are not for those that may last.
+    pub(super) fn running_max(&self, may_wait: bool) -> usize {
+        let more = match may_wait {
+            true => RUNNING_MORE / 2,
+            false => RUNNING_MORE,
+        };
+        self.options.connections_max.saturating_add(more)
     }
 
     /// Ends accepting; connections answer what they have taken in, say goodbye and close.

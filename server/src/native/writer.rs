@@ -5,6 +5,7 @@
 //!   nothing can be read (NATIVE-5).
 //! - It waits for the socket only while the other side takes something: one that stalls is given up, sooner
 //!   when the server drains.
+//! - One that takes too little of what others wait for the memory of is cut off, in time.
 //!
 //! **Not here**: what is sent (`appends`, `outbox`).
 
@@ -18,6 +19,7 @@ use sealog_engine::Listen;
 use sealog_protocol::{Answer, CONNECTION, ErrorCode};
 
 use super::connection::{Connection, Phase};
+use super::long::patience;
 use super::pulse::MISSED_MAX;
 
 /// The other side is given up when it has taken nothing for so long: nobody waits for it meanwhile.
@@ -28,6 +30,9 @@ const STALL_DRAINING: Duration = Duration::from_secs(2);
 const STALL_LATE: Duration = Duration::from_secs(1);
 /// How long a connection that is closed from here waits for the other side's end.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// How often one that had its time is looked at: whether others wait.
+const LOOK: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// Sends until the connection has ended.
@@ -61,11 +66,22 @@ impl Connection {
     /// Writes `bytes`; `false`: there is no use in writing more.
     async fn put_out(&self, bytes: &[u8]) -> bool {
         let written = async { self.stream.write_all(bytes).await.is_ok() };
-        let stalled = async {
-            self.stalled().await;
+        let given_up = async {
+            futures_lite::future::or(self.stalled(), self.in_the_way(bytes.len())).await;
             false
         };
-        futures_lite::future::or(written, stalled).await
+        futures_lite::future::or(written, given_up).await
+    }
+
+    /// Waits until the client has had its time for `bytes` and holds what others wait for.
+    async fn in_the_way(&self, bytes: usize) {
+        let side = &self.service.side;
+        side.sleep(patience(bytes)).await;
+        let holds = || self.outbox.waiting() > self.outbox.small();
+        while !(holds() && self.service.memory.sending.is_contended()) {
+            side.sleep(LOOK).await;
+        }
+        self.service.meters.cut.add(1);
     }
 
     /// Waits until the other side has taken nothing for as long as it may, or the connection has ended.
@@ -79,7 +95,7 @@ impl Connection {
                 false
             };
             let late = async {
-                self.service.side.sleep(self.patience()).await;
+                self.service.side.sleep(self.stall()).await;
                 true
             };
             let late = futures_lite::future::or(changed, late).await;
@@ -94,7 +110,7 @@ impl Connection {
     }
 
     /// How long the other side may take nothing.
-    fn patience(&self) -> Duration {
+    fn stall(&self) -> Duration {
         match self.heartbeat.get() {
             _ if self.phase() == Phase::Late => STALL_LATE,
             _ if self.service.is_draining() || self.has_left() => STALL_DRAINING,

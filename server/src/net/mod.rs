@@ -27,9 +27,6 @@ use tls::TlsStream;
 /// Connections that may wait to be accepted, per listener.
 const BACKLOG: i32 = 1024;
 
-/// The system's buffer per connection and direction; it takes twice this for its own needs.
-const SOCKET_BUFFER_BYTES: usize = 256 << 10;
-
 /// An address that is taken, and not listened on yet.
 pub(crate) struct Claim {
     socket: socket2::Socket,
@@ -38,8 +35,9 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Takes `address`; other claims of this process may share it if all are `shared`.
-    pub(crate) fn take(address: SocketAddr, shared: bool) -> io::Result<Self> {
+    /// Takes `address`; other claims of this process may share it if all are `shared`. Its connections have
+    /// `buffer_bytes` of the system's per direction, and as much again for its own needs.
+    pub(crate) fn take(address: SocketAddr, shared: bool, buffer_bytes: usize) -> io::Result<Self> {
         let socket = socket2::Socket::new(
             Domain::for_address(address),
             Type::STREAM,
@@ -49,12 +47,12 @@ impl Claim {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(shared)?;
         socket.set_nonblocking(true)?;
-        // Connections inherit them. Left alone, the system grows each to megabytes, and what clients
-        // that stall leave in them is this process's memory as cgroups count it.
         // A peer that is gone without a word is noticed, in time.
         socket.set_keepalive(true)?;
-        socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
-        socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+        // Connections inherit them. Left alone, the system grows each to megabytes, and what clients
+        // that stall leave in them is this process's memory as cgroups count it.
+        socket.set_send_buffer_size(buffer_bytes)?;
+        socket.set_recv_buffer_size(buffer_bytes)?;
         socket.bind(&address.into())?;
         let address = socket.local_addr()?.as_socket().unwrap_or(address);
         Ok(Self { socket, address })

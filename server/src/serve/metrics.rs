@@ -14,6 +14,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use sealog_engine::wal::Histogram;
 
 use super::state::State;
 
@@ -24,6 +25,8 @@ pub(super) enum Kind {
     Counter,
     /// It goes up and down.
     Gauge,
+    /// How often values fell between bounds.
+    Histogram,
 }
 
 /// A metric: its name (without `sealog_` and `_total`), its kind, its label, what it means.
@@ -54,6 +57,24 @@ pub(super) const METRICS: &[Metric] = &[
         Kind::Counter,
         "shard",
         "Connections refused before they were welcomed",
+    ),
+    (
+        "connections_cut",
+        Kind::Counter,
+        "shard",
+        "Connections ended because they left unread what others waited for the memory of",
+    ),
+    (
+        "answers_reserved_bytes",
+        Kind::Gauge,
+        "shard",
+        "Memory reserved for records and pages on their way to clients",
+    ),
+    (
+        "answers_unreserved_bytes",
+        Kind::Gauge,
+        "shard",
+        "Small answers that wait for clients, and beginnings of messages",
     ),
     (
         "requests_received",
@@ -108,6 +129,18 @@ pub(super) const METRICS: &[Metric] = &[
         Kind::Counter,
         "log",
         "Bytes of groups made durable, as written",
+    ),
+    (
+        "groups_commit_seconds",
+        Kind::Histogram,
+        "log",
+        "From a group's submission until it and all before it were durable",
+    ),
+    (
+        "groups_size_bytes",
+        Kind::Histogram,
+        "log",
+        "Sizes of groups, as written",
     ),
     (
         "groups_recent_median_bytes",
@@ -203,24 +236,63 @@ pub(super) const METRICS: &[Metric] = &[
 
 /// Values of metrics, each with the value of its label.
 #[derive(Debug, Default)]
-struct Values(BTreeMap<&'static str, Vec<(String, u64)>>);
+struct Values {
+    numbers: BTreeMap<&'static str, Vec<(String, u64)>>,
+    /// Each with what its values are divided by.
+    histograms: BTreeMap<&'static str, Vec<(String, Histogram, f64)>>,
+}
 
 impl Values {
     fn put(&mut self, name: &'static str, label: impl ToString, value: u64) {
-        let values = self.0.entry(name).or_default();
+        let values = self.numbers.entry(name).or_default();
         values.push((label.to_string(), value));
+    }
+
+    fn put_histogram(
+        &mut self,
+        (name, label): (&'static str, impl ToString),
+        histogram: Histogram,
+        unit: f64,
+    ) {
+        let values = self.histograms.entry(name).or_default();
+        values.push((label.to_string(), histogram, unit));
+    }
+
+    fn encode_histograms(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, _, label, help) in METRICS {
+            let Some(values) = self.histograms.get(name) else {
+                continue;
+            };
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for (of, histogram, unit) in values {
+                let bound = |bound| match bound {
+                    u64::MAX => f64::MAX,
+                    bound => bound as f64 / unit,
+                };
+                let buckets: Vec<_> = histogram
+                    .buckets()
+                    .map(|(upper, count)| (bound(upper), count))
+                    .collect();
+                let (sum, total) = (histogram.sum() as f64 / unit, histogram.total());
+                metric
+                    .encode_family(&[(*label, of.as_str())])?
+                    .encode_histogram::<NoLabelSet>(sum, total, &buckets, None)?;
+            }
+        }
+        Ok(())
     }
 }
 
 impl Collector for Values {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (name, kind, label, help) in METRICS {
-            let Some(values) = self.0.get(name) else {
+            let Some(values) = self.numbers.get(name) else {
                 continue;
             };
             let metric_type = match kind {
                 Kind::Counter => MetricType::Counter,
                 Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => continue,
             };
             let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
             for (of, value) in values {
@@ -232,7 +304,7 @@ impl Collector for Values {
                 }
             }
         }
-        Ok(())
+        self.encode_histograms(&mut encoder)
     }
 }
 
@@ -241,6 +313,7 @@ fn encode_one(metric: &mut MetricEncoder<'_>, kind: Kind, value: u64) -> fmt::Re
         Kind::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
         // A gauge's numbers end where an i64 does.
         Kind::Gauge => metric.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX)),
+        Kind::Histogram => Ok(()),
     }
 }
 
@@ -269,6 +342,8 @@ fn count_native(values: &mut Values, state: &State) {
             ("connections_open", &meters.open),
             ("connections_accepted", &meters.accepted),
             ("connections_refused", &meters.refused),
+            ("connections_cut", &meters.cut),
+            ("answers_unreserved_bytes", &meters.unreserved),
             ("requests_received", &meters.requests),
             ("requests_received_bytes", &meters.request_bytes),
             ("appends_acknowledged", &meters.appends),
@@ -278,6 +353,8 @@ fn count_native(values: &mut Values, state: &State) {
         ] {
             values.put(name, meters.shard, meter.get());
         }
+        let reserved = meters.sending.used() as u64;
+        values.put("answers_reserved_bytes", meters.shard, reserved);
         for (code, count) in meters.refusals() {
             *refusals.entry(code).or_insert(0) += count;
         }
@@ -295,6 +372,9 @@ async fn ask_engine(values: &mut Values, state: &State) {
     for (log, stats) in engine.stats().await.unwrap_or_default().iter().enumerate() {
         values.put("groups_committed", log, stats.groups);
         values.put("groups_committed_bytes", log, stats.bytes);
+        let (times, bytes) = (stats.commit_times.clone(), stats.commit_sizes.clone());
+        values.put_histogram(("groups_commit_seconds", log), times, 1e9);
+        values.put_histogram(("groups_size_bytes", log), bytes, 1.0);
         let mut sizes: Vec<u32> = stats.group_sizes.iter().copied().collect();
         sizes.sort_unstable();
         let at = |index: usize| u64::from(sizes.get(index).copied().unwrap_or(0));

@@ -41,6 +41,8 @@ pub(super) enum Control {
 #[derive(Clone)]
 pub(super) struct Front {
     pub(super) address: SocketAddr,
+    /// The system's buffer per connection and direction.
+    pub(super) buffer_bytes: usize,
     /// Port of shard 0; the others follow it. 0: the system chooses.
     pub(super) shard_port: u16,
     pub(super) options: NativeOptions,
@@ -79,8 +81,9 @@ impl Front {
                 io::Error::new(error.kind(), format!("listening on {address}: {error}"))
             }
         };
-        let shared = Claim::take(self.address, true).map_err(named(self.address))?;
-        let own = Claim::take(own, false).map_err(named(own))?;
+        let shared =
+            Claim::take(self.address, true, self.buffer_bytes).map_err(named(self.address))?;
+        let own = Claim::take(own, false, self.buffer_bytes).map_err(named(own))?;
         self.options
             .note_port(service.side.shard(), own.address.port());
         service.serve(shared.listen()?);

@@ -322,6 +322,12 @@ fn metrics_parse_and_count_what_was_done() {
         assert_eq!(server.metric(name, label), value, "{name}");
     }
     assert!(server.metric("sealog_groups_committed_total", "log=\"0\"") >= 2);
+    for name in ["groups_commit_seconds_count", "groups_size_bytes_count"] {
+        assert!(
+            server.metric(&format!("sealog_{name}"), "log=\"0\"") >= 2,
+            "{name}"
+        );
+    }
     assert!(server.metric("sealog_log_unpacked_bytes", "log=\"0\"") > 0);
     assert!(server.metric("sealog_process_resident_bytes", "") > 1 << 20);
     let (_, text) = server.get("/metrics");
@@ -330,15 +336,20 @@ fn metrics_parse_and_count_what_was_done() {
     for line in text.lines().filter(|line| *line != "# EOF") {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').expect(line);
-            assert!(["counter", "gauge"].contains(&kind), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
             described.push((name, kind));
         } else if !line.starts_with("# HELP ") {
             let (series, value) = line.rsplit_once(' ').expect(line);
-            value.parse::<u64>().expect(line);
+            value.parse::<f64>().expect(line);
             let (name, kind) = described.last().expect(line);
-            let total = if *kind == "counter" { "_total" } else { "" };
             let (plain, labels) = series.split_once('{').unwrap_or((series, "}"));
-            assert_eq!(plain, format!("{name}{total}"), "{line}");
+            let suffixes: &[&str] = match *kind {
+                "counter" => &["_total"],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            let suffix = plain.strip_prefix(name).expect(line);
+            assert!(suffixes.contains(&suffix), "{line}");
             assert!(labels.ends_with('}'), "{line}");
         }
     }

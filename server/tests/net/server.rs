@@ -28,7 +28,25 @@ pub struct Server {
 impl Server {
     /// Starts one on the data directory, with further arguments.
     pub fn start(data_dir: &Path, args: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_sealog"))
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_sealog")), data_dir, args)
+    }
+
+    /// As [`Server::start`], inside the cgroup that `procs` is of, if one is given.
+    #[allow(dead_code, reason = "for the tests of memory")]
+    pub fn start_in(data_dir: &Path, args: &[&str], procs: Option<&Path>) -> Self {
+        let Some(procs) = procs else {
+            return Self::start(data_dir, args);
+        };
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "echo $$ > \"$0\"; exec \"$@\""])
+            .arg(procs)
+            .arg(env!("CARGO_BIN_EXE_sealog"));
+        Self::spawn(shell, data_dir, args)
+    }
+
+    fn spawn(mut command: Command, data_dir: &Path, args: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
             .env("SEALOG_ADMIN_LISTEN", "none")
             .arg("--data-dir")

@@ -52,8 +52,9 @@ impl<E: Env> Wal<E> {
             let Some(file) = self.0.space.ready(segment).await else {
                 return;
             };
-            let (buf, number, position) = self.submit(group);
-            let (wal, begun) = (self.clone(), self.0.env.monotonic_ns());
+            let begun = self.0.env.monotonic_ns();
+            let (buf, number, position) = self.submit(group, begun);
+            let wal = self.clone();
             let alone = self.may_commit_alone(buf.len(), begun);
             self.0.env.spawn_urgent("wal commit", async move {
                 #[cfg(sealog_bugs)]
@@ -121,7 +122,7 @@ impl<E: Env> Wal<E> {
             .await
     }
 
-    fn submit(&self, group: OpenGroup) -> (Arc<AlignedBuf>, u64, u64) {
+    fn submit(&self, group: OpenGroup, begun_ns: u64) -> (Arc<AlignedBuf>, u64, u64) {
         let mut state = self.0.state.borrow_mut();
         let OpenGroup {
             mut buf,
@@ -155,6 +156,7 @@ impl<E: Env> Wal<E> {
             header,
             buf: buf.clone(),
             number,
+            begun_ns,
             done: false,
         });
         (buf, number, self.0.geometry.position_of(offset))
@@ -165,6 +167,7 @@ impl<E: Env> Wal<E> {
             self.poison(&reason);
             return;
         }
+        let now_ns = self.0.env.monotonic_ns();
         {
             let mut state = self.0.state.borrow_mut();
             if state.poisoned.is_some() {
@@ -173,7 +176,7 @@ impl<E: Env> Wal<E> {
             let group = state.in_flight.iter_mut().find(|g| g.number == number);
             group.expect("in flight until finished").done = true;
             while let Some(group) = state.in_flight.pop_front_if(|g| g.done) {
-                state.advance(&group);
+                state.advance(&group, now_ns);
                 self.0.cache.borrow_mut().push(group.header, group.buf);
             }
             let durable = state.durable_groups;

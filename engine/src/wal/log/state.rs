@@ -35,6 +35,8 @@ pub(super) struct InFlight {
     pub(super) header: GroupHeader,
     pub(super) buf: Arc<AlignedBuf>,
     pub(super) number: u64,
+    /// When it was submitted.
+    pub(super) begun_ns: u64,
     pub(super) done: bool,
 }
 
@@ -130,7 +132,7 @@ impl State {
         None
     }
 
-    pub(super) fn advance(&mut self, group: &InFlight) {
+    pub(super) fn advance(&mut self, group: &InFlight, now_ns: u64) {
         let header = &group.header;
 
         assert_eq!(
@@ -143,6 +145,9 @@ impl State {
         self.durable_predecessor = header.crc();
         self.stats.groups += 1;
         self.stats.bytes += u64::from(header.group_bytes);
+        let took_ns = now_ns.saturating_sub(group.begun_ns);
+        self.stats.commit_times.count(took_ns);
+        self.stats.commit_sizes.count(u64::from(header.group_bytes));
         if self.stats.group_sizes.len() == SIZES_KEPT {
             self.stats.group_sizes.pop_front();
         }
