@@ -54,7 +54,8 @@ impl<E: Env> LogService<E> {
             self.env.yield_if_needed().await;
         }
         match damage {
-            Some(damage) if chunk.frames.is_empty() => Err(damage),
+            // What lies behind may only not have found room yet.
+            Some(damage) if chunk.frames.is_empty() && !room.is_short() => Err(damage),
             _ => Ok(false),
         }
     }

@@ -111,6 +111,8 @@ pub struct ReadChunk {
     pub tail: u64,
     /// What the frames take of the budget they were read within.
     pub held: Held,
+    /// It goes over sequences that are nowhere any more.
+    pub over_gap: bool,
 }
 
 /// Where a sequence of a feed is to be found.
@@ -163,7 +165,11 @@ impl<E: Env> LogService<E> {
     ) -> Result<ReadChunk> {
         let chunk = self.read_or_wait(request, budget).await;
         let rests_on_changes = match &chunk {
-            Ok(chunk) => chunk.ended || (chunk.frames.is_empty() && chunk.next > chunk.first),
+            Ok(chunk) => {
+                chunk.ended
+                    || chunk.over_gap
+                    || (chunk.frames.is_empty() && chunk.next > chunk.first)
+            }
             Err(_) => true,
         };
         if rests_on_changes {
@@ -243,7 +249,10 @@ impl<E: Env> LogService<E> {
             }
             let before = chunk.next;
             match self.locate(feed, request, chunk.next).await? {
-                Place::Gap(next) => chunk.next = next.min(request.end),
+                Place::Gap(next) => {
+                    chunk.next = next.min(request.end);
+                    chunk.over_gap = true;
+                }
                 Place::Tail => break,
                 Place::End => {
                     chunk.ended = true;

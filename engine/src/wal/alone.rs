@@ -26,6 +26,8 @@ const QUICK: Duration = Duration::from_micros(500);
 const BUSY_MAX: u64 = 85;
 /// Decisions over which the time at work is averaged.
 const MEMORY: u64 = 8;
+/// What one decision adds at most: a quiet hour must not outweigh what comes after it.
+const PASSED_MAX: u64 = 10_000_000;
 
 /// A shard's clocks, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,8 +64,13 @@ impl Alone {
             sum.set(kept.saturating_add(new));
             sum.get()
         };
+        let passed = passed - stood;
+        let worked = match passed > PASSED_MAX {
+            true => (u128::from(worked) * u128::from(PASSED_MAX) / u128::from(passed)) as u64,
+            false => worked,
+        };
         let worked = add(&self.worked, worked);
-        let passed = add(&self.passed, passed - stood);
+        let passed = add(&self.passed, passed.min(PASSED_MAX));
         let idle = worked.saturating_mul(100) <= passed.saturating_mul(BUSY_MAX);
         bytes <= BYTES_MAX && self.quick.get() && idle
     }
@@ -126,6 +133,15 @@ mod tests {
             }
         }
         panic!("a shard without rest commits alone");
+    }
+
+    #[test]
+    fn unit_a_quiet_hour_is_soon_forgotten() {
+        let alone = quick();
+        let hour = 3_600_000 * MS;
+        assert!(alone.may(1, at(hour, 0)));
+        let full = |turn: u64| alone.may(1, at(hour + turn * 10 * MS, turn * 10 * MS));
+        assert!(!(1..20).all(full), "a shard without rest commits alone");
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Connection {
         // Bytes of a message that is not whole yet, and what came with it.
         let mut kept: Vec<u8> = Vec::new();
         let mut long = None;
-        while self.may_read().await && self.reserve(&mut kept, &mut long).await {
+        while self.may_read_on(long.as_ref()).await && self.reserve(&mut kept, &mut long).await {
             match self.fill(&mut kept, long.as_ref()).await {
                 Some(Step::Done(0)) => {}
                 Some(Step::Done(_)) => long = None,
@@ -70,6 +70,16 @@ impl Connection {
         }
         self.kept.set(0);
         self.set_phase(Phase::Closing);
+    }
+
+    /// [`Connection::may_read`], within the time that a long message under way has: what is reserved
+    /// for it must not wait for a client that does not read.
+    async fn may_read_on(&self, long: Option<&Long>) -> bool {
+        let late = async {
+            self.overdue(long).await;
+            false
+        };
+        futures_lite::future::or(self.may_read(), late).await
     }
 
     /// Waits until something may be read; `false`: nothing ever will.

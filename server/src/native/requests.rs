@@ -72,7 +72,10 @@ impl Connection {
             _ if self.running.get() >= RUNNING_MAX => {
                 self.refuse_running("as many requests as may run at once", RUNNING_MAX, asks);
             }
-            _ if self.service.running.get() >= self.service.running_max(may_wait(&request)) => {
+            // The first of a connection is always taken: others' follows must not shut it out.
+            _ if self.running.get() > 0
+                && self.service.running.get() >= self.service.running_max(may_wait(&request)) =>
+            {
                 let text = "as many requests as all connections of a shard may run at once";
                 self.refuse_running(text, self.service.running_max(may_wait(&request)), asks);
             }

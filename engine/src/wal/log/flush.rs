@@ -64,6 +64,12 @@ impl<E: Env> Wal<E> {
                     let _ = file.file.sync_data().await;
                     return;
                 }
+                // In place, waiting for a turn of the shard is not the device's time.
+                let begun = if alone {
+                    wal.0.env.monotonic_ns()
+                } else {
+                    begun
+                };
                 let result = match alone {
                     true => file.file.commit_alone(buf, position).await,
                     false => file.file.commit(buf, position).await,
