@@ -13,13 +13,9 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
 use sealog_engine::ids::CommitNumber;
-use sealog_engine::{
-    Engine, EngineConfig, Error, FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest,
-    S3Options,
-};
+use sealog_engine::{Engine, Error, FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest};
 use sealog_frame::{BatchBuilder, FrameView, Record};
-use sealog_tests::crash;
-use sealog_tests::store::{FakeStore, Fault, Proxy, Reply, credentials};
+use sealog_tests::store::{FakeStore, Fault, Proxy, Reply, config};
 
 /// Seconds that the store is away: `SEALOG_AWAY_SECONDS`, else this.
 const AWAY_SECONDS: u64 = 12;
@@ -119,23 +115,12 @@ fn check(handle: &Handle<ProductionEnv>, feed: &str, written: &Written) {
     assert_eq!(messages, written.sealed, "{feed}");
 }
 
-fn config(dir: &std::path::Path, endpoint: &str) -> EngineConfig {
-    credentials();
-    let mut config = crash::config(dir);
-    config.wal.full_wait = Duration::from_millis(300);
-    config.s3 = Some(S3Options {
-        endpoint: Some(endpoint.to_owned()),
-        ..S3Options::of_url("s3://bucket/p").unwrap()
-    });
-    config
-}
-
 #[test]
 fn store_away_under_load_publishes_every_commit_once_and_in_order() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let store = FakeStore::start();
     let proxy = Proxy::start(&store.endpoint());
-    let config = config(dir.path(), &proxy.endpoint());
+    let config = config(dir.path(), &proxy.endpoint(), "p");
     let engine = Engine::open(config.clone()).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let producers: Vec<_> = FEEDS

@@ -6,34 +6,18 @@
 //! **Not here**: single requests (`s3_faults`), real stores (`s3`).
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
 use sealog_engine::ids::CommitNumber;
-use sealog_engine::{
-    Engine, EngineConfig, Error, FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest,
-    S3Options,
-};
+use sealog_engine::{Engine, Error, FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest};
 use sealog_frame::{Batch, BatchBuilder, Record};
-use sealog_tests::crash;
-use sealog_tests::store::{FakeStore, Fault, Proxy, Reply, Request, credentials};
+use sealog_tests::store::{FakeStore, Fault, Proxy, Reply, Request, config};
 
 const FEED: &str = "f";
 
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
-}
-
-fn config(dir: &Path, endpoint: &str, prefix: &str) -> EngineConfig {
-    credentials();
-    let mut config = crash::config(dir);
-    config.wal.full_wait = Duration::from_millis(300);
-    config.s3 = Some(S3Options {
-        endpoint: Some(endpoint.to_owned()),
-        ..S3Options::of_url(&format!("s3://bucket/{prefix}")).unwrap()
-    });
-    config
 }
 
 fn batch(seed: u8) -> Batch {

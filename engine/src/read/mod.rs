@@ -165,11 +165,7 @@ impl<E: Env> LogService<E> {
     ) -> Result<ReadChunk> {
         let chunk = self.read_or_wait(request, budget).await;
         let rests_on_changes = match &chunk {
-            Ok(chunk) => {
-                chunk.ended
-                    || chunk.over_gap
-                    || (chunk.frames.is_empty() && chunk.next > chunk.first)
-            }
+            Ok(chunk) => chunk.ended || chunk.over_gap,
             Err(_) => true,
         };
         if rests_on_changes {

@@ -101,6 +101,7 @@ impl<E: Env> LogService<E> {
         let through = blocks.is_empty() && !room.is_short();
         if chunk.next < pack.end.0 && through && chunk.frames.len() < request.bytes_max {
             chunk.next = pack.end.0.min(request.end);
+            chunk.over_gap = true;
         }
         Ok(())
     }

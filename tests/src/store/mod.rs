@@ -14,6 +14,11 @@ mod fake;
 mod http;
 mod proxy;
 
+use std::path::Path;
+use std::time::Duration;
+
+use sealog_engine::{EngineConfig, S3Options};
+
 pub use fake::FakeStore;
 pub use http::{Reply, Request};
 pub use proxy::{Fault, Proxy};
@@ -31,6 +36,19 @@ pub fn credentials() {
             }
         }
     });
+}
+
+/// An engine on a store, with limits so small that all turns over soon and a full log is told at once.
+#[must_use]
+pub fn config(dir: &Path, endpoint: &str, prefix: &str) -> EngineConfig {
+    credentials();
+    let mut config = crate::crash::config(dir);
+    config.wal.full_wait = Duration::from_millis(300);
+    config.s3 = Some(S3Options {
+        endpoint: Some(endpoint.to_owned()),
+        ..S3Options::of_url(&format!("s3://bucket/{prefix}")).expect("a bucket")
+    });
+    config
 }
 
 /// Name and endpoint of every real store that `tests/s3/run.sh` started, each with a bucket `sealog`.
