@@ -11,9 +11,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use sealog_frame::FrameView;
-use sealog_protocol::{Answer, ErrorCode, ReadFrom, ReadScope, Request, Rest};
+use sealog_protocol::{Answer, ErrorCode, ReadFrom, Request, Rest};
 
-use crate::server::{Connection, Server, frame};
+use crate::server::{Connection, Server, frame, scope};
 
 const WRITERS: u64 = 48;
 /// What each of them sends, at most.
@@ -32,27 +32,6 @@ pub type Acknowledged = BTreeMap<(u64, u64), (usize, u64)>;
 pub struct Load {
     /// A feed with records, for the followers.
     read: &'static str,
-}
-
-pub fn scope(feed: &str, from: ReadFrom) -> ReadScope<'_> {
-    ReadScope {
-        feed,
-        stream: None,
-        from,
-        end: u64::MAX,
-        bytes_max: 1 << 20,
-        fingerprints: false,
-    }
-}
-
-pub fn append(connection: &mut Connection, binding: u32, payloads: &[&[u8]]) {
-    let frame = frame(payloads);
-    let append = Request::Append {
-        binding,
-        frame: Rest(&frame),
-    };
-    let answer = connection.call(&append);
-    assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
 }
 
 /// The payload that a writer sends as batch `number`: it tells who it is of.
@@ -81,11 +60,7 @@ impl Load {
         let read = "followed";
         let binding = connection.feed(read);
         for number in 0..24 {
-            append(
-                &mut connection,
-                binding,
-                &[&payload(1000, number, 1_000_000)],
-            );
+            connection.append(binding, &[&payload(1000, number, 1_000_000)]);
         }
         for number in 0..FEEDS_LISTED {
             let name = format!("{number:03}-{}", "n".repeat(1000));

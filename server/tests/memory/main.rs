@@ -22,7 +22,7 @@ use sealog_protocol::{Answer, ErrorCode, ReadFrom, Request};
 
 use cgroup::Cgroup;
 use load::Load;
-use server::{Connection, Server};
+use server::{Connection, Server, scope};
 
 const MIB: u64 = 1 << 20;
 /// How long the overload lasts.
@@ -63,7 +63,7 @@ fn overload(cap: u64, args: &[&str]) {
     // It serves: a newcomer is welcomed, its batch stored.
     let mut newcomer = server.connect();
     let binding = newcomer.feed("newcomer");
-    load::append(&mut newcomer, binding, &[b"served"]);
+    newcomer.append(binding, &[b"served"]);
     load::check_read_back(&server, &acknowledged);
     check(&server, cap, "reading back");
     println!(
@@ -99,7 +99,7 @@ fn requests_beyond_what_may_run_are_refused_as_overloaded() {
     const ASKED: usize = 300;
     for _ in 0..ASKED {
         connection.send(&Request::Read {
-            scope: load::scope("f", ReadFrom::Sequence(0)),
+            scope: scope("f", ReadFrom::Sequence(0)),
             wait_ms: 1000,
         });
     }

@@ -5,11 +5,9 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use sealog_protocol::{
-    Answer, ErrorCode, HELLO_BYTES_MAX, MORE, ReadFrom, ReadScope, Request, Rest,
-};
+use sealog_protocol::{Answer, ErrorCode, HELLO_BYTES_MAX, MORE, ReadFrom, Request, Rest};
 
-use crate::server::{Connection, Server, frame};
+use crate::server::{Connection, Server, frame, scope};
 
 /// Resident memory of a process, in bytes.
 fn resident(server: &Server) -> u64 {
@@ -120,31 +118,14 @@ fn case_d18_long_messages_are_read_on_only_with_memory_reserved() {
     let grown = resident(&server).saturating_sub(before);
     assert!(grown < 100 << 20, "grew by {grown} bytes");
     // Short ones are served, and one of the long ones when another has gone.
-    let small = frame(&[b"served"]);
-    let append = Request::Append {
-        binding,
-        frame: Rest(&small),
-    };
-    assert!(matches!(writer.call(&append), Answer::Appended { .. }));
+    writer.append(binding, &[b"served"]);
     drop(stuck);
-    let large = frame(&[&[7; 10 << 20]]);
-    let append = Request::Append {
-        binding,
-        frame: Rest(&large),
-    };
-    assert!(matches!(writer.call(&append), Answer::Appended { .. }));
+    writer.append(binding, &[&[7; 10 << 20]]);
 }
 
 fn follow(feed: &str) -> Request<'_> {
     Request::Follow {
-        scope: ReadScope {
-            feed,
-            stream: None,
-            from: ReadFrom::Sequence(0),
-            end: u64::MAX,
-            bytes_max: 1 << 20,
-            fingerprints: false,
-        },
+        scope: scope(feed, ReadFrom::Sequence(0)),
         credit_bytes: u64::MAX,
     }
 }

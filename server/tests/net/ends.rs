@@ -3,21 +3,10 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use sealog_protocol::{Answer, Effects, ErrorCode, ReadFrom, ReadScope, Request, Rest};
+use sealog_protocol::{Answer, Effects, ErrorCode, ReadFrom, Request, Rest};
 
-use crate::ops::{Observed, append, assert_in_order};
-use crate::server::{Connection, DEADLINE, frame, hello};
-
-fn scope(feed: &str, from: ReadFrom) -> ReadScope<'_> {
-    ReadScope {
-        feed,
-        stream: None,
-        from,
-        end: u64::MAX,
-        bytes_max: 1 << 20,
-        fingerprints: false,
-    }
-}
+use crate::ops::{Observed, assert_in_order};
+use crate::server::{Connection, DEADLINE, frame, hello, scope};
 
 /// A connection that keeps a heartbeat.
 fn connect(server: &Observed, heartbeat_ms: u32) -> Connection {
@@ -34,7 +23,7 @@ fn connect(server: &Observed, heartbeat_ms: u32) -> Connection {
 fn fill(server: &Observed) {
     let mut client = Connection::open(server.address);
     let binding = client.feed("orders");
-    append(&mut client, binding, &[&[7; 1 << 20]]);
+    client.append(binding, &[&[7; 1 << 20]]);
 }
 
 /// Asks for more than the sockets between here and there hold.
@@ -148,7 +137,7 @@ fn drain_ends_in_time_and_answers_what_it_does_not_know() {
     let server = without_bucket("");
     let mut client = Connection::open(server.address);
     let binding = client.feed("orders");
-    append(&mut client, binding, &[b"a"]);
+    client.append(binding, &[b"a"]);
     let seal = client.send(&SEAL);
     client.send(&Request::Ping {});
     assert!(matches!(client.receive(), Some((_, Answer::Pong {}))));
@@ -213,7 +202,7 @@ fn client_that_ended_its_half_is_answered_for_a_while() {
     let server = without_bucket("");
     let mut client = Connection::open(server.address);
     let binding = client.feed("orders");
-    append(&mut client, binding, &[b"a"]);
+    client.append(binding, &[b"a"]);
     let seal = client.send(&SEAL);
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert_unknown(&mut client, seal);
@@ -240,7 +229,7 @@ fn records(server: &Observed, records: u64) -> (Connection, u32) {
     let mut client = Connection::open(server.address);
     let binding = client.feed("orders");
     for _ in 0..records {
-        append(&mut client, binding, &[b"a"]);
+        client.append(binding, &[b"a"]);
     }
     (client, binding)
 }

@@ -6,7 +6,6 @@
 //!
 //! **Not here**: the arithmetic of the back-off (the client's own tests).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -64,7 +63,7 @@ fn case_r13_a_thousand_clients_come_back_spread_and_are_all_answered() {
             waiting.spawn(async move {
                 let ack = session.submit(b"after".as_slice()).await.unwrap();
                 assert_eq!(ack.first, 1, "once, behind the first");
-                Arc::new(session)
+                session
             });
         }
         tokio::time::sleep(AT_CAP).await;

@@ -6,10 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Instant;
 
-use sealog_protocol::{Answer, ReadFrom, ReadScope, Request, Rest};
+use sealog_protocol::{Answer, ReadFrom, Request, Rest};
 use tempfile::TempDir;
 
-use crate::server::{Connection, DEADLINE, Server, frame, hello};
+use crate::server::{Connection, DEADLINE, Server, frame, hello, scope};
 
 /// A server of which everything it says is kept.
 pub struct Observed {
@@ -200,24 +200,10 @@ fn log_never_holds_a_token() {
 }
 
 fn read(wait_ms: u32) -> Request<'static> {
-    let scope = ReadScope {
-        feed: "orders",
-        stream: None,
-        from: ReadFrom::Sequence(0),
-        end: u64::MAX,
-        bytes_max: 1 << 20,
-        fingerprints: false,
-    };
-    Request::Read { scope, wait_ms }
-}
-
-pub fn append(client: &mut Connection, binding: u32, payloads: &[&[u8]]) {
-    let frame = frame(payloads);
-    let answer = client.call(&Request::Append {
-        binding,
-        frame: Rest(&frame),
-    });
-    assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
+    Request::Read {
+        scope: scope("orders", ReadFrom::Sequence(0)),
+        wait_ms,
+    }
 }
 
 #[test]
@@ -229,7 +215,7 @@ fn admin_is_ready_until_the_drain_and_a_second_signal_ends_at_once() {
     // A client that asks for more than sockets hold, and takes nothing, keeps the drain from ending.
     let mut client = Connection::open(server.address);
     let binding = client.feed("orders");
-    append(&mut client, binding, &[&[7; 1 << 20]]);
+    client.append(binding, &[&[7; 1 << 20]]);
     for _ in 0..64 {
         client.send(&read(0));
     }
@@ -294,8 +280,8 @@ fn metrics_parse_and_count_what_was_done() {
     let server = Observed::start(&[]);
     let mut client = Connection::open(server.address);
     let binding = client.feed("orders");
-    append(&mut client, binding, &[b"a", b"b"]);
-    append(&mut client, binding, &[b"c"]);
+    client.append(binding, &[b"a", b"b"]);
+    client.append(binding, &[b"c"]);
     let unbound = frame(&[b"d"]);
     let refused = client.call(&Request::Append {
         binding: 99,
@@ -392,7 +378,7 @@ fn serve_ends_with_a_status_of_its_own_when_a_log_stops() {
     let server = Observed::start_with(&[], without_file_size_signal);
     let mut client = Connection::open(server.address);
     let binding = client.feed("orders");
-    append(&mut client, binding, &[b"a"]);
+    client.append(binding, &[b"a"]);
     limit_files(&server);
     let frame = frame(&[b"b"]);
     client.send(&Request::Append {

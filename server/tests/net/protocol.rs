@@ -1,20 +1,9 @@
 //! Protocol: what a client sees of the native protocol.
 
 use sealog_frame::FrameView;
-use sealog_protocol::{Answer, ErrorCode, ReadFrom, ReadScope, Request, Rest};
+use sealog_protocol::{Answer, ErrorCode, ReadFrom, Request, Rest};
 
-use crate::server::{Connection, Server, frame};
-
-fn scope(feed: &str) -> ReadScope<'_> {
-    ReadScope {
-        feed,
-        stream: None,
-        from: ReadFrom::Sequence(0),
-        end: u64::MAX,
-        bytes_max: 1 << 20,
-        fingerprints: false,
-    }
-}
+use crate::server::{Connection, Server, frame, scope};
 
 /// Payloads of the frames in an answer.
 fn payloads(mut frames: &[u8]) -> Vec<Vec<u8>> {
@@ -45,7 +34,7 @@ fn append_read_and_seal_over_one_connection() {
         assert_eq!((first, last), (2 * n, 2 * n + 1));
     }
     let read = Request::Read {
-        scope: scope("orders"),
+        scope: scope("orders", ReadFrom::Sequence(0)),
         wait_ms: 0,
     };
     let Answer::Records { records } = client.call(&read) else {
@@ -137,7 +126,7 @@ fn follow_gives_what_is_there_and_what_comes() {
     let binding = writer.feed("f");
     let mut reader = server.connect();
     let follow = reader.send(&Request::Follow {
-        scope: scope("f"),
+        scope: scope("f", ReadFrom::Sequence(0)),
         credit_bytes: 1 << 20,
     });
     let mut got = Vec::new();
@@ -222,7 +211,7 @@ fn follow_with_an_id_in_use_ends_the_connection_and_leaves_nothing() {
     client.feed("f");
     let mut bytes = Vec::new();
     let follow = Request::Follow {
-        scope: scope("f"),
+        scope: scope("f", ReadFrom::Sequence(0)),
         credit_bytes: 0,
     };
     follow.encode(77, 0, &mut bytes);
@@ -247,7 +236,7 @@ fn requests_beyond_what_may_run_at_once_are_refused_and_others_go_on() {
     let mut client = server.connect();
     client.feed("f");
     let wait = Request::Read {
-        scope: scope("f"),
+        scope: scope("f", ReadFrom::Sequence(0)),
         wait_ms: 600_000,
     };
     for _ in 0..256 {

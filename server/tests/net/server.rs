@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use sealog_frame::{BatchBuilder, FrameLimits, Record};
 use sealog_protocol::{
-    Answer, Features, HEADER_BYTES, Hello, MESSAGE_BYTES_MAX, MessageHeader, Request,
+    Answer, Features, HEADER_BYTES, Hello, MESSAGE_BYTES_MAX, MessageHeader, ReadFrom, ReadScope,
+    Request, Rest,
 };
 
 /// Longest wait for anything.
@@ -191,6 +192,28 @@ impl Connection {
             Answer::Bound { binding, .. } => binding,
             other => panic!("not bound: {other:?}"),
         }
+    }
+
+    /// Appends one batch, and waits until it is acknowledged.
+    pub fn append(&mut self, binding: u32, payloads: &[&[u8]]) {
+        let frame = frame(payloads);
+        let answer = self.call(&Request::Append {
+            binding,
+            frame: Rest(&frame),
+        });
+        assert!(matches!(answer, Answer::Appended { .. }), "{answer:?}");
+    }
+}
+
+/// All of `feed` that there is from there on, in answers of up to 1 MiB.
+pub fn scope(feed: &str, from: ReadFrom) -> ReadScope<'_> {
+    ReadScope {
+        feed,
+        stream: None,
+        from,
+        end: u64::MAX,
+        bytes_max: 1 << 20,
+        fingerprints: false,
     }
 }
 
