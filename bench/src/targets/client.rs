@@ -6,12 +6,14 @@
 //!
 //! **Not here**: the protocol by hand (`native`).
 
+use std::future::poll_fn;
 use std::ops::Range;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures::future::{Either, FutureExt, select};
-use futures::stream::{FuturesUnordered, StreamExt};
-use sealog_client::{AppendSession, Client, Record, SessionOptions};
+use futures::future::{Either, select};
+use futures::stream::StreamExt;
+use sealog_client::{Acks, AppendSession, Client, Record, SessionOptions};
 use tokio::runtime::Runtime;
 
 use super::alarm::Alarm;
@@ -53,23 +55,26 @@ impl Target for ClientTarget {
             ..SessionOptions::default()
         };
         let address = self.server.address.to_string();
-        let sessions = runtime.block_on(async {
-            let mut sessions = Vec::new();
+        let producers = runtime.block_on(async {
+            let mut producers = Vec::new();
             for client in clients {
                 let connection = Client::connect(&address).await?;
                 let session = connection
                     .open_with(&feeds[client], options.clone())
                     .await?;
-                sessions.push(session);
+                let acks = session.acks();
+                producers.push(Producer { session, acks });
             }
-            Ok::<_, sealog_client::Error>(sessions)
+            Ok::<_, sealog_client::Error>(producers)
         })?;
         Ok(Box::new(ClientShare {
             runtime,
-            sessions,
-            pool,
-            keyed: plan.spec.keyed,
-            records: plan.spec.records as u64,
+            producers,
+            records: Records {
+                pool,
+                keyed: plan.spec.keyed,
+                per_batch: plan.spec.records as u64,
+            },
         }))
     }
 
@@ -78,85 +83,120 @@ impl Target for ClientTarget {
     }
 }
 
+/// A session, and the stream of its acknowledgements.
+struct Producer {
+    session: AppendSession,
+    acks: Acks,
+}
+
 /// The sessions that one thread drives.
 struct ClientShare<'a> {
     runtime: Runtime,
-    sessions: Vec<AppendSession>,
+    producers: Vec<Producer>,
+    records: Records<'a>,
+}
+
+/// What is appended.
+struct Records<'a> {
     pool: &'a PayloadPool,
     keyed: bool,
-    records: u64,
+    per_batch: u64,
 }
 
 impl Share for ClientShare<'_> {
     fn run(&mut self, callers: &mut [Caller]) -> Result<()> {
-        assert_eq!(callers.len(), self.sessions.len());
+        assert_eq!(callers.len(), self.producers.len());
         let alarm = Alarm::start()?;
-        self.runtime.block_on(self.produce(callers, &alarm))
+        let produce = produce(&mut self.producers, callers, &self.records, &alarm);
+        self.runtime.block_on(produce)
     }
 }
 
-impl ClientShare<'_> {
-    async fn produce(&self, callers: &mut [Caller], alarm: &Alarm) -> Result<()> {
-        let mut pending = FuturesUnordered::new();
-        loop {
-            let mut wait = None;
-            for (index, (session, caller)) in self.sessions.iter().zip(&mut *callers).enumerate() {
-                let turn = loop {
-                    let now = Instant::now();
-                    match caller.turn(now) {
-                        Turn::Send => {
-                            let number = caller.sent(now);
-                            let first = self.pool.index_of(caller.number, number);
-                            let ticket = session.submit(self.records(first).as_slice());
-                            pending.push(ticket.map(move |ack| (index, number, ack)));
-                        }
-                        turn => break turn,
+async fn produce(
+    producers: &mut [Producer],
+    callers: &mut [Caller],
+    records: &Records<'_>,
+    alarm: &Alarm,
+) -> Result<()> {
+    loop {
+        let mut wait = None;
+        for (producer, caller) in producers.iter().zip(&mut *callers) {
+            let turn = loop {
+                let now = Instant::now();
+                match caller.turn(now) {
+                    Turn::Send => {
+                        let number = caller.sent(now);
+                        records.send(&producer.session, caller.number, number)?;
                     }
-                };
-                let until = match turn {
-                    Turn::Done => continue,
-                    Turn::WaitUntil(at) => at.saturating_duration_since(Instant::now()),
-                    Turn::Send | Turn::WaitForAck => WAIT_MAX,
-                };
-                wait = Some(wait.unwrap_or(WAIT_MAX).min(until));
-            }
-            let Some(wait) = wait else { return Ok(()) };
-            let rung = alarm.at(Instant::now() + wait);
-            let first = match pending.is_empty() {
-                true => {
-                    rung.await;
-                    None
+                    turn => break turn,
                 }
-                false => match select(pending.next(), rung).await {
-                    Either::Left((answered, _)) => answered,
-                    Either::Right(((), _)) => None,
-                },
             };
-            let (mut answered, mut left) = (first, ACKS_PER_TURN);
-            while let Some((index, number, ack)) = answered {
-                ack?;
-                callers[index].acked(number, Instant::now());
-                left -= 1;
-                let next = (left > 0).then(|| pending.next().now_or_never());
-                answered = next.flatten().flatten();
+            let until = match turn {
+                Turn::Done => continue,
+                Turn::WaitUntil(at) => at.saturating_duration_since(Instant::now()),
+                Turn::Send | Turn::WaitForAck => WAIT_MAX,
+            };
+            wait = Some(wait.unwrap_or(WAIT_MAX).min(until));
+        }
+        let Some(wait) = wait else { return Ok(()) };
+        let rung = alarm.at(Instant::now() + wait);
+        let taken = poll_fn(|cx| take_acks(producers, callers, cx));
+        let taken = match select(taken, rung).await {
+            Either::Left((taken, _)) => taken?,
+            Either::Right(((), _)) => 0,
+        };
+        if taken == ACKS_PER_TURN {
+            // The sessions live on this thread, too: they send in between.
+            tokio::task::yield_now().await;
+        }
+        let now = Instant::now();
+        callers
+            .iter_mut()
+            .for_each(|caller| caller.give_up_if_late(now));
+    }
+}
+
+/// Takes the acknowledgements that are there, up to [`ACKS_PER_TURN`]; how many.
+fn take_acks(
+    producers: &mut [Producer],
+    callers: &mut [Caller],
+    cx: &mut Context<'_>,
+) -> Poll<Result<u32>> {
+    let (mut taken, now) = (0, Instant::now());
+    for (producer, caller) in producers.iter_mut().zip(callers) {
+        while taken < ACKS_PER_TURN {
+            match producer.acks.poll_next_unpin(cx) {
+                Poll::Ready(Some(Ok(_))) if caller.acked_oldest(now) => taken += 1,
+                Poll::Ready(Some(Ok(_))) => {
+                    return Poll::Ready(Err("an acknowledgement of nothing".into()));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(None) => return Poll::Ready(Err("the acknowledgements ended".into())),
+                Poll::Pending => break,
             }
-            if left == 0 {
-                // The sessions live on this thread, too: they send in between.
-                tokio::task::yield_now().await;
-            }
-            let now = Instant::now();
-            callers
-                .iter_mut()
-                .for_each(|caller| caller.give_up_if_late(now));
         }
     }
+    match taken {
+        0 => Poll::Pending,
+        _ => Poll::Ready(Ok(taken)),
+    }
+}
 
-    fn records(&self, first: u64) -> Vec<Record<'_>> {
-        let record = |n| {
-            let mut record = Record::of(self.pool.payload(n));
-            record.key = self.keyed.then(|| self.pool.key(n));
-            record
+impl Records<'_> {
+    /// Appends the batch with this number of this client.
+    fn send(&self, session: &AppendSession, client: usize, number: u64) -> Result<()> {
+        let first = self.pool.index_of(client, number);
+        let mut records = (first..first + self.per_batch).map(|n| self.record(n));
+        match (self.per_batch, records.next()) {
+            (1, Some(only)) => session.send(only)?,
+            (_, first) => session.send(first.into_iter().chain(records).collect::<Vec<_>>())?,
         };
-        (first..first + self.records).map(record).collect()
+        Ok(())
+    }
+
+    fn record(&self, n: u64) -> Record<'_> {
+        let mut record = Record::of(self.pool.payload(n));
+        record.key = self.keyed.then(|| self.pool.key(n));
+        record
     }
 }

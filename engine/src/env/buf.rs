@@ -103,9 +103,12 @@ impl AlignedBuf {
         if needed <= self.capacity {
             return;
         }
-        let mut bigger = Self::with_capacity(needed.max(self.capacity * 2));
+        let capacity = needed.max(self.capacity * 2);
+        let mut bigger = match &self.home {
+            Some(home) => home.take(capacity),
+            None => Self::with_capacity(capacity),
+        };
         bigger.extend_from_slice(self);
-        bigger.home = self.home.clone();
         *self = bigger;
     }
 

@@ -20,7 +20,8 @@ pub(crate) fn realtime_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    let ms = since.as_secs().saturating_mul(1000);
+    ms.saturating_add(since.subsec_millis().into())
 }
 
 /// Eight bytes of the system's randomness.

@@ -34,7 +34,7 @@ use crate::wal::segment::Geometry;
 use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
 use state::State;
 
-/// Group buffers kept for reuse, at most: what the lane lets go of at once. Fewer where the cache is small.
+/// Whole group buffers kept for reuse, at most: what the lane lets go of at once. Fewer where the cache is small.
 const POOL: usize = 24;
 
 /// Where an entry lies.
@@ -160,6 +160,7 @@ impl<E: Env> Wal<E> {
             start,
             progress.clone(),
         ));
+        let group_bytes_max = params.config.flush_bytes + BLOCK_BYTES;
         let pooled = params.config.cache_bytes / 4 / params.config.flush_bytes;
         let state = State {
             open: None,
@@ -167,10 +168,8 @@ impl<E: Env> Wal<E> {
             in_flight: VecDeque::new(),
             completions: VecDeque::new(),
             due: VecDeque::new(),
-            pool: BufPool::new(
-                params.config.flush_bytes + BLOCK_BYTES,
-                pooled.clamp(2, POOL),
-            ),
+            pool: BufPool::mixed(group_bytes_max, group_bytes_max * pooled.clamp(2, POOL)),
+            last_bytes: 0,
             frontiers: Frontiers::at(params.end),
             next_group: 1,
             predecessor: params.predecessor,

@@ -21,6 +21,7 @@
 //! | [`append`](AppendSession::append) | the acknowledgement | yes |
 //! | [`append_async`](AppendSession::append_async) | room in the window; its [`Ticket`] is the acknowledgement | yes |
 //! | [`submit`](AppendSession::submit) | nothing; its [`Ticket`] is the acknowledgement | no |
+//! | [`send`](AppendSession::send) | nothing, and has no ticket: [`acks`](AppendSession::acks) tell; the least work per batch | no |
 //! | [`sink`](AppendSession::sink) | as a `Sink`: room; flushed means acknowledged | yes |
 //! | [`acks`](AppendSession::acks) | as a `Stream`: every outcome, in order | |
 //! | [`seal`](AppendSession::seal) | all of the above, then the commit | |
@@ -81,7 +82,7 @@
 //!   per session are at the server at once, so that it remembers each; very small records go further in batches of several.
 //! - *Latency* of one append is one round trip and one device sync. Many sessions of one client share writes and syncs.
 //! - *Memory*: a session holds its window, a follow its [`buffer_bytes`](ReadOptions::buffer_bytes) and one answer.
-//!   [`submit`](AppendSession::submit) is outside of the window: bound it yourself.
+//!   [`submit`](AppendSession::submit) and [`send`](AppendSession::send) are outside of the window: bound it yourself.
 //! - *A herd* of clients whose server was away comes back spread over the whole back-off, which is jittered behind its cap.
 //!
 //! ```no_run

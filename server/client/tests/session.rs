@@ -357,6 +357,42 @@ async fn window_bounds_what_is_unacked_and_opens_again_after_a_reconnect() {
 }
 
 #[tokio::test]
+async fn batches_sent_without_tickets_are_told_by_the_acks() {
+    within(10, async {
+        let fake = Fake::start().await;
+        let client = client_of(&fake).await;
+        let options = SessionOptions {
+            max_unacked_bytes: 64,
+            ..SessionOptions::default()
+        };
+        let session = client.open_with("f", options).await.unwrap();
+        let acks = session.acks();
+        for number in 0..300 {
+            assert_eq!(
+                session.send(payload(number).as_slice()).unwrap(),
+                number as u64
+            );
+        }
+        let over = session.send([0; 65].as_slice()).unwrap_err();
+        assert!(matches!(
+            over.kind(),
+            ErrorKind::OverLimit {
+                value: 65,
+                limit: 64,
+                ..
+            }
+        ));
+        session.close().await.unwrap();
+        let closed = session.send("x").unwrap_err();
+        assert_eq!(*closed.kind(), ErrorKind::SessionClosed);
+        let acks: Vec<_> = acks.map(|ack| ack.unwrap().first).collect().await;
+        assert_eq!(acks, (0..300).collect::<Vec<u64>>());
+        assert_eq!(fake.payloads("f"), expected(300));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn ten_thousand_batches_nobody_awaits_are_acked_in_order() {
     within(30, async {
         let fake = Fake::start().await;

@@ -151,13 +151,14 @@ impl<E: Env> Wal<E> {
         state.frontiers.write(header.end());
         state.predecessor = header.crc();
         state.last_is_marker = flags & FLAG_MARKER != 0;
+        state.last_bytes = buf.len();
         // A group that fills less than half of its memory is kept in as much as it needs.
-        let spacious = buf.capacity() > 2 * buf.len();
-        let buf = Arc::new(if spacious {
-            AlignedBuf::copy_of(&buf)
-        } else {
-            buf
-        });
+        if buf.capacity() > 2 * buf.len() {
+            let mut snug = state.pool.take(buf.len());
+            snug.extend_from_slice(&buf);
+            buf = snug;
+        }
+        let buf = Arc::new(buf);
         state.in_flight.push_back(InFlight {
             header,
             buf: buf.clone(),

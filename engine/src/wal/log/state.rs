@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Inner, WalStats};
-use crate::env::{AlignedBuf, BufPool, Env, round_up};
+use crate::env::{AlignedBuf, BLOCK_BYTES, BufPool, Env, round_up};
 use crate::error::{Error, Result};
 use crate::frontier::Frontiers;
 use crate::limits::PIPELINE_BYTES_MIN;
@@ -48,6 +48,8 @@ pub(super) struct State {
     /// Completions whose group is durable, to be run.
     pub(super) due: VecDeque<Completion>,
     pub(super) pool: BufPool,
+    /// Bytes of the group submitted last: the next will be like it.
+    pub(super) last_bytes: usize,
     pub(super) frontiers: Frontiers,
     pub(super) next_group: u64,
     pub(super) predecessor: u32,
@@ -86,7 +88,9 @@ impl State {
         let offset = inner
             .geometry
             .place(self.frontiers.accepted().0, whole as u64);
-        let mut buf = self.pool.take(GROUP_HEADER_BYTES + bytes);
+        let like_last = self.last_bytes + self.last_bytes / 4;
+        let expected = like_last.min(flush_bytes + BLOCK_BYTES);
+        let mut buf = self.pool.take(expected.max(GROUP_HEADER_BYTES + bytes));
         buf.resize(GROUP_HEADER_BYTES);
         self.open = Some(OpenGroup {
             buf,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use sealog_protocol::{
     Answer, CONNECTION, Effects, HEADER_BYTES, MESSAGE_BYTES_MAX, MessageHeader, Request,
 };
@@ -179,8 +179,7 @@ fn dispatch(conn: &Arc<Conn>, received: &mut BytesMut, batch: &mut Dispatch) -> 
             break header.message_bytes - received.len();
         }
         any = true;
-        let whole = received.split_to(header.message_bytes);
-        deliver(conn, header, whole, batch)?;
+        deliver(conn, header, received, batch)?;
     };
     batch.flush(conn)?;
     if any {
@@ -190,13 +189,15 @@ fn dispatch(conn: &Arc<Conn>, received: &mut BytesMut, batch: &mut Dispatch) -> 
     Ok(needed)
 }
 
+/// Takes the message at the start of `received`, which is whole, to whom it is for.
 fn deliver(
     conn: &Arc<Conn>,
     header: MessageHeader,
-    whole: BytesMut,
+    received: &mut BytesMut,
     batch: &mut Dispatch,
 ) -> Result<()> {
     if header.request == CONNECTION {
+        let whole = received.split_to(header.message_bytes);
         return of_connection(&Answer::decode(header.kind, &whole[HEADER_BYTES..])?);
     }
     let slot = header.request >> ORDINAL_BITS;
@@ -205,28 +206,32 @@ fn deliver(
         match (slot != 0).then(|| conn.route(slot)).flatten() {
             Some(Route::Session(core)) => batch.session = Some((slot, core)),
             Some(Route::Follow(inbox)) => {
-                inbox.push(message(header, whole));
+                inbox.push(message(header, received));
                 return Ok(());
             }
             None => {
-                conn.on_reply(message(header, whole));
+                conn.on_reply(message(header, received));
                 return Ok(());
             }
         }
     }
     let ordinal = header.request & ((1 << ORDINAL_BITS) - 1);
-    let ack = match Answer::decode(header.kind, &whole[HEADER_BYTES..])? {
+    // Read where it lies: acks are small and many.
+    let body = &received[HEADER_BYTES..header.message_bytes];
+    let ack = match Answer::decode(header.kind, body)? {
         Answer::Refused { refusal } => Err(Error::from(&refusal)),
         answer => match Ack::of(&answer) {
             Some(ack) => Ok(ack),
             None => return Err(Error::protocol("an append is answered by something else")),
         },
     };
+    received.advance(header.message_bytes);
     batch.acks.push((ordinal, ack));
     Ok(())
 }
 
-fn message(header: MessageHeader, whole: BytesMut) -> Message {
+fn message(header: MessageHeader, received: &mut BytesMut) -> Message {
+    let whole = received.split_to(header.message_bytes);
     let body = whole.freeze().slice(HEADER_BYTES..);
     Message { header, body }
 }

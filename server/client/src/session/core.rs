@@ -10,11 +10,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sealog_frame::Batch;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::acks::AckQueue;
-use super::state::{Ack, Outcome, State, Step};
+use super::state::{Ack, Done, Outcome, State, Step};
 use crate::conn::{Conn, Route};
 use crate::error::{Error, Result};
 
@@ -72,7 +72,7 @@ pub(super) enum Pushed {
     /// It has this number in the session.
     Taken(u64),
     /// It must be built again.
-    Stale(oneshot::Sender<Result<Ack>>),
+    Stale(Done),
 }
 
 /// What the driver is to do.
@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// Takes a batch, if it was built under the producer sequence that is due.
-    pub(super) fn push(&self, built: Built, done: oneshot::Sender<Result<Ack>>) -> Result<Pushed> {
+    pub(super) fn push(&self, built: Built, done: Done) -> Result<Pushed> {
         let mut inner = self.lock();
         if let Some(error) = inner.state.refusal() {
             return Err(error);
@@ -299,7 +299,9 @@ impl Core {
         }
         drop(inner);
         for outcome in out.drain(..) {
-            let _ = outcome.done.send(outcome.result);
+            if let Some(done) = outcome.done {
+                let _ = done.send(outcome.result);
+            }
         }
         if room {
             self.room.notify_one();

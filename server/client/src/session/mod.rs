@@ -31,7 +31,7 @@ use tokio::time::{Instant, timeout_at};
 use self::acks::AckQueue;
 use self::core::{Built, Pushed};
 use self::driver::Driver;
-use self::state::State;
+use self::state::{Done, State};
 use crate::client::{Again, Client};
 use crate::conn::Conn;
 use crate::error::{Error, ErrorKind, Result};
@@ -370,6 +370,16 @@ impl AppendSession {
         self.shared.submit(&batch)
     }
 
+    /// Takes a batch as [`AppendSession::submit`] does, without a ticket; its number. What becomes of it,
+    /// [`AppendSession::acks`] tells, if that was asked for before: the least work per batch.
+    ///
+    /// # Errors
+    /// As [`AppendSession::append_async`], at once. There are no effects, and nothing of it in the acks.
+    pub fn send(&self, batch: impl IntoBatch) -> Result<u64> {
+        self.shared.check_window(batch.metered_bytes())?;
+        self.shared.take(&batch, None)
+    }
+
     /// A sink of batches, with backpressure.
     #[must_use]
     pub fn sink(&self) -> AppendSink {
@@ -476,7 +486,13 @@ impl Shared {
     }
 
     fn try_submit(&self, input: &impl IntoBatch) -> Result<Ticket> {
-        let (mut done, outcome) = oneshot::channel();
+        let (done, outcome) = oneshot::channel();
+        let number = self.take(input, Some(done))?;
+        Ok(Ticket::new(number, outcome))
+    }
+
+    /// Takes a batch whose outcome `done` waits for; its number.
+    fn take(&self, input: &impl IntoBatch, mut done: Done) -> Result<u64> {
         let mut builder = self.builder.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let producer_sequence = {
@@ -489,7 +505,7 @@ impl Shared {
             let built = self.build(&mut builder, input, producer_sequence);
             let built = built.inspect_err(|_| builder.reset())?;
             match self.core.push(built, done)? {
-                Pushed::Taken(number) => return Ok(Ticket::new(number, outcome)),
+                Pushed::Taken(number) => return Ok(number),
                 Pushed::Stale(again) => done = again,
             }
         }

@@ -69,12 +69,15 @@ pub(crate) struct Entry {
     pub(crate) lost: bool,
     /// It was put on some connection.
     pub(crate) handed_out: bool,
-    pub(crate) done: oneshot::Sender<Result<Ack>>,
+    pub(crate) done: Done,
 }
+
+/// Where a ticket waits, if one does.
+pub(crate) type Done = Option<oneshot::Sender<Result<Ack>>>;
 
 /// An outcome on its way to whoever waits for it; sent when no lock is held.
 pub(crate) struct Outcome {
-    pub(crate) done: oneshot::Sender<Result<Ack>>,
+    pub(crate) done: Done,
     pub(crate) result: Result<Ack>,
     /// What its request counted against the credit of the connection; 0 if it was not on it.
     pub(crate) entry_bytes: u64,
@@ -138,12 +141,7 @@ impl State {
     }
 
     /// Takes a batch that was built under [`State::next_producer_sequence`]; its number.
-    pub(crate) fn push(
-        &mut self,
-        batch: Batch,
-        metered_bytes: u64,
-        done: oneshot::Sender<Result<Ack>>,
-    ) -> u64 {
+    pub(crate) fn push(&mut self, batch: Batch, metered_bytes: u64, done: Done) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
         self.unacked_bytes += metered_bytes;

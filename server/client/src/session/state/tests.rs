@@ -67,7 +67,7 @@ impl World {
         let mut builder = BatchBuilder::new(FrameLimits::DEFAULT);
         builder.push(&Record::of(b"x")).unwrap();
         let (done, ticket) = oneshot::channel();
-        let number = self.state.push(builder.build().unwrap(), 1, done);
+        let number = self.state.push(builder.build().unwrap(), 1, Some(done));
         assert_eq!(number, self.moods.len() as u64);
         self.moods.push(mood);
         self.tickets.push(ticket);
@@ -206,7 +206,7 @@ impl World {
 
 fn tell(out: Vec<Outcome>) {
     for outcome in out {
-        let _ = outcome.done.send(outcome.result);
+        let _ = outcome.done.unwrap().send(outcome.result);
     }
 }
 
