@@ -162,13 +162,14 @@ impl<E: Env> Wal<E> {
         ));
         let group_bytes_max = params.config.flush_bytes + BLOCK_BYTES;
         let pooled = params.config.cache_bytes / 4 / params.config.flush_bytes;
+        let pooled_bytes = group_bytes_max * pooled.clamp(2, POOL);
         let state = State {
             open: None,
             full: VecDeque::new(),
             in_flight: VecDeque::new(),
             completions: VecDeque::new(),
             due: VecDeque::new(),
-            pool: BufPool::mixed(group_bytes_max, group_bytes_max * pooled.clamp(2, POOL)),
+            pool: BufPool::mixed(group_bytes_max.max(pooled_bytes / 4), pooled_bytes),
             last_bytes: 0,
             frontiers: Frontiers::at(params.end),
             next_group: 1,

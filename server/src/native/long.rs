@@ -71,13 +71,27 @@ impl Connection {
             return false;
         };
         let time_ns = u64::try_from(patience(bytes).as_nanos()).unwrap_or(u64::MAX);
-        kept.reserve_exact(bytes.saturating_sub(kept.len()));
+        let mut roomy = self.service.memory.long_spares.take(bytes);
+        roomy.extend_from_slice(kept);
+        *kept = roomy;
         *long = Some(Long {
             bytes,
             _permit: permit,
             due_ns: self.service.side.monotonic_ns().saturating_add(time_ns),
         });
         true
+    }
+
+    /// Takes the first `handled` bytes out of `kept`, and lets go of memory that the rest does not need.
+    pub(super) fn cut(&self, kept: &mut Vec<u8>, handled: usize) {
+        if handled == 0 {
+            return;
+        }
+        let rest = kept[handled..].to_vec();
+        let spent = std::mem::replace(kept, rest);
+        if spent.capacity() > KEPT_BYTES_MAX {
+            self.service.memory.long_spares.put(spent);
+        }
     }
 
     /// Waits until the long message is overdue; without one, for ever.

@@ -13,6 +13,7 @@
 //! **Not here**: the memory of logs, batches and reads (the engine's limits).
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -46,6 +47,40 @@ impl Spares {
         if spares.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
             buffer.clear();
             spares.push(buffer);
+        }
+    }
+}
+
+/// Memory of long messages that were handled, for those to come: fresh memory costs more than filling it.
+pub(super) struct LongSpares {
+    free: RefCell<VecDeque<Vec<u8>>>,
+    bytes_max: usize,
+}
+
+impl LongSpares {
+    fn new(bytes_max: usize) -> Self {
+        Self {
+            free: RefCell::default(),
+            bytes_max,
+        }
+    }
+
+    /// An empty buffer for `bytes`, not much larger.
+    pub(super) fn take(&self, bytes: usize) -> Vec<u8> {
+        let mut free = self.free.borrow_mut();
+        let fits = bytes..=bytes + bytes / 4;
+        let at = free.iter().position(|kept| fits.contains(&kept.capacity()));
+        let kept = at.and_then(|at| free.remove(at));
+        kept.unwrap_or_else(|| Vec::with_capacity(bytes))
+    }
+
+    /// Takes `buffer` back; those that have lain there longest make room for it.
+    pub(super) fn put(&self, mut buffer: Vec<u8>) {
+        let mut free = self.free.borrow_mut();
+        buffer.clear();
+        free.push_back(buffer);
+        while free.iter().map(Vec::capacity).sum::<usize>() > self.bytes_max {
+            free.pop_front();
         }
     }
 }
@@ -84,6 +119,8 @@ pub(super) struct Memory {
     pub(super) sending: Budget,
     /// Buffers of small answers.
     pub(super) spares: Spares,
+    /// Buffers of long messages.
+    pub(super) long_spares: LongSpares,
     loose: Rc<Cell<usize>>,
     loose_max: usize,
     meters: Arc<Meters>,
@@ -99,6 +136,7 @@ impl Memory {
             receiving: Budget::new(2 * message_bytes_max),
             sending,
             spares: Spares::default(),
+            long_spares: LongSpares::new(message_bytes_max / 2),
             loose: Rc::default(),
             loose_max: 2 * message_bytes_max,
         }
@@ -145,6 +183,23 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_buffers_are_used_again_within_their_bound() {
+        let spares = LongSpares::new(3_000);
+        let kept = |bytes| {
+            let buffer = spares.take(bytes);
+            let which = (buffer.as_ptr(), buffer.capacity());
+            spares.put(buffer);
+            which
+        };
+        let (small, large) = (kept(1_000), kept(2_000));
+        assert_eq!(kept(900), small);
+        assert_ne!(kept(700), small, "too large for that");
+        assert_ne!(kept(2_000), large, "it had to make room");
+        spares.put(Vec::with_capacity(3_001));
+        assert!(spares.free.borrow().is_empty());
+    }
 
     #[test]
     fn shares_count_together_until_they_are_gone() {

@@ -187,7 +187,7 @@ impl Connection {
         kept.extend_from_slice(&scratch[..bytes]);
         let step = self.handle(kept);
         let (Step::Done(handled) | Step::Queue(handled, _)) = &step;
-        cut(kept, *handled);
+        self.cut(kept, *handled);
         Poll::Ready(Some(step))
     }
 
@@ -200,7 +200,7 @@ impl Connection {
             at += *handled;
             if 2 * at >= kept.len() {
                 // Not for every message: what is left would be moved each time.
-                cut(kept, at);
+                self.cut(kept, at);
                 at = 0;
             }
             match step {
@@ -211,7 +211,7 @@ impl Connection {
                 Step::Done(_) => break,
             }
         }
-        cut(kept, at);
+        self.cut(kept, at);
     }
 
     /// Handles every whole message at the start of `bytes`.
@@ -411,13 +411,6 @@ impl Connection {
             Ok(outcome) => side.spawn("native crossing", async move { done(outcome.await) }),
             Err(error) => done(Err(error)),
         }
-    }
-}
-
-/// Takes the first `handled` bytes out of `kept`, and lets go of memory that the rest does not need.
-fn cut(kept: &mut Vec<u8>, handled: usize) {
-    if handled > 0 {
-        *kept = kept[handled..].to_vec();
     }
 }
 
