@@ -18,6 +18,7 @@ mod plain;
 mod plot;
 mod prng;
 mod process;
+mod read;
 mod report;
 mod stats;
 mod sustained;
@@ -63,6 +64,8 @@ enum Command {
     Load(sweep::Options),
     /// Sealog beside Redis, NATS and the plain disk, in alternation.
     Compare(compare::Options),
+    /// Catch-up over the network, of log and of packs, against plain reads; what a follow adds.
+    Read(read::Options),
     /// The edge profile through a full log and an unwritable bucket; see edge.sh.
     Edge(edge::Options),
 }
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Command::Feeds(options) => feeds::run(&cli.dir, options),
         Command::Load(options) => sweep::run(&cli.dir, options),
         Command::Compare(options) => compare::run(&cli.dir, options),
+        Command::Read(options) => read::run(&cli.dir, options),
         Command::Edge(options) => edge::run(options),
     };
     let report = match outcome {

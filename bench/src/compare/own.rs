@@ -68,6 +68,19 @@ pub fn open(workdir: &Workdir, url: &TargetUrl, config: EngineConfig) -> Result<
     if *url == TargetUrl::InProcess {
         return Ok(Box::new(InProcess::open(config)?));
     }
+    let (target, server) = serve(workdir, &config)?;
+    if *url == TargetUrl::NativeRaw {
+        return Ok(Box::new(Served::new(target, server)));
+    }
+    let target = ClientTarget { server: target };
+    Ok(Box::new(Served::new(target, server)))
+}
+
+/// A server of its own on a directory as it is, up.
+///
+/// # Errors
+/// It can't be started.
+pub fn serve(workdir: &Workdir, config: &EngineConfig) -> Result<(NativeTarget, Server)> {
     let dir = workdir.path("server");
     std::fs::create_dir_all(&dir)?;
     let settings = dir.join("sealog.toml");
@@ -90,11 +103,7 @@ pub fn open(workdir: &Workdir, url: &TargetUrl, config: EngineConfig) -> Result<
     let pid = Some(server.pid());
     let target = NativeTarget { address, pid };
     server.wait_for(&|| target.is_up())?;
-    if *url == TargetUrl::NativeRaw {
-        return Ok(Box::new(Served::new(target, server)));
-    }
-    let target = ClientTarget { server: target };
-    Ok(Box::new(Served::new(target, server)))
+    Ok((target, server))
 }
 
 /// Whether the target is started here.

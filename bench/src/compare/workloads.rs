@@ -170,19 +170,19 @@ pub static WORKLOADS: [Workload; 10] = [
     Workload {
         name: "wal-100x1k",
         title: "batches of 100 x 1 KiB, lane idle",
-        shape: Shape::Blocks(blocks(64, 16, 1024)),
+        shape: Shape::Blocks(blocks(16, 4, 1024)),
         checks: &[check(Peer::Plain, Metric::Bandwidth, 0.85, 0.95)],
     },
     Workload {
         name: "wal-100x16k",
         title: "batches of 100 x 16 KiB, lane idle",
-        shape: Shape::Blocks(blocks(8, 4, 16 << 10)),
+        shape: Shape::Blocks(blocks(2, 2, 16 << 10)),
         checks: &[check(Peer::Plain, Metric::Bandwidth, 0.85, 0.95)],
     },
     Workload {
         name: "sustained",
         title: "batches of 100 x 1 KiB over ten log budgets, lane on",
-        shape: Shape::Sustained(blocks(64, 4, 1024)),
+        shape: Shape::Sustained(blocks(16, 4, 1024)),
         checks: &[check(Peer::Plain, Metric::Bandwidth, 0.45, 0.45)],
     },
     Workload {

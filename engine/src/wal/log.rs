@@ -29,13 +29,16 @@ use crate::wal::entry::{self, Change};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES};
 use crate::wal::histogram::Histogram;
 use crate::wal::pace::Pace;
-use crate::wal::reader::GroupCache;
+use crate::wal::reader::{GroupCache, RecentGroups};
 use crate::wal::segment::Geometry;
 use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
 use state::State;
 
 /// Whole group buffers kept for reuse, at most: what the lane lets go of at once. Fewer where the cache is small.
 const POOL: usize = 24;
+
+/// What is kept of groups that were read: this part of the cache of the newest, beside it.
+const RECENT_SHARE: usize = 16;
 
 /// Where an entry lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +124,7 @@ struct Inner<E: Env> {
     state: RefCell<State>,
     space: Rc<Space<E>>,
     cache: RefCell<GroupCache>,
+    recent: RefCell<RecentGroups>,
     pace: Pace,
     alone: Alone,
     work: Event,
@@ -189,6 +193,7 @@ impl<E: Env> Wal<E> {
             state: RefCell::new(state),
             space: space.clone(),
             cache,
+            recent: RefCell::new(RecentGroups::new(params.config.cache_bytes / RECENT_SHARE)),
             pace: Pace::new(params.config.cache_bytes, params.end),
             alone: Alone::default(),
             work: Event::new(),
@@ -430,6 +435,11 @@ impl<E: Env> Wal<E> {
 
     pub(crate) fn cache(&self) -> &RefCell<GroupCache> {
         &self.0.cache
+    }
+
+    /// Groups that answers were read from.
+    pub(crate) fn recent(&self) -> &RefCell<RecentGroups> {
+        &self.0.recent
     }
 
     /// How log and lane share the disk.

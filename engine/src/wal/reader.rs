@@ -19,6 +19,8 @@ use crate::wal::log::Wal;
 
 /// One read of the disk.
 const CHUNK_BYTES: usize = 256 << 10;
+/// And where groups are long: the longest but those of a single batch.
+const CHUNK_BYTES_MAX: usize = (1 << 20) + BLOCK_BYTES;
 
 /// A durable group, in memory.
 #[derive(Clone)]
@@ -98,6 +100,47 @@ impl GroupCache {
     }
 }
 
+/// Groups that readers found on the disk lately, bounded in bytes: an answer that ends within a group is
+/// followed by one that begins there, and readers that catch up together go the same way.
+pub(crate) struct RecentGroups {
+    groups: VecDeque<Group>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl RecentGroups {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            groups: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// The group at exactly `offset`.
+    fn at(&self, offset: u64) -> Option<Group> {
+        let mut newest_first = self.groups.iter().rev();
+        newest_first.find(|g| g.header.offset == offset).cloned()
+    }
+
+    /// Bytes of the group that was read last.
+    fn last_bytes(&self) -> usize {
+        self.groups.back().map_or(0, |group| group.range.len())
+    }
+
+    /// Adds a group that was read; the oldest make room for it. Neighbours that share memory are counted
+    /// as if they did not.
+    fn push(&mut self, group: Group) {
+        self.bytes += group.buf.capacity();
+        self.groups.push_back(group);
+        while self.bytes > self.bytes_max
+            && let Some(oldest) = self.groups.pop_front()
+        {
+            self.bytes -= oldest.buf.capacity();
+        }
+    }
+}
+
 /// Why a reader found no group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
@@ -128,10 +171,13 @@ impl<E: Env> LogReader<E> {
         Self::in_chunks(wal, CHUNK_BYTES, 1)
     }
 
-    /// A reader that takes the memory of its chunks from `budget`; the caller keeps no group beyond
-    /// the next call.
+    /// A reader that takes the memory of its chunks from `budget`; the caller keeps no group beyond the
+    /// next call.
     pub(crate) fn within(wal: Wal<E>, budget: Budget) -> Self {
-        let mut reader = Self::new(wal);
+        // A group longer than its chunk would be begun twice.
+        let like_last = wal.recent().borrow().last_bytes();
+        let chunk_bytes = like_last.clamp(CHUNK_BYTES, CHUNK_BYTES_MAX);
+        let mut reader = Self::in_chunks(wal, chunk_bytes, 1);
         reader.budget = Some(budget);
         reader
     }
@@ -221,8 +267,17 @@ impl<E: Env> LogReader<E> {
         if at >= self.wal.durable_end() {
             return Ok(Err(Missing::AtEnd));
         }
+        let answers = self.budget.is_some();
+        if answers && let Some(group) = self.wal.recent().borrow().at(at) {
+            return Ok(Ok(group));
+        }
         let damage = match self.read_at(at).await? {
-            Ok(group) => return Ok(Ok(group)),
+            Ok(group) => {
+                if answers {
+                    self.wal.recent().borrow_mut().push(group.clone());
+                }
+                return Ok(Ok(group));
+            }
             Err(None) => return Ok(Err(Missing::Retired)),
             // Recycled while it was read: what it held is in packs.
             Err(Some(_)) if !self.is_live(at) => return Ok(Err(Missing::Retired)),
@@ -344,6 +399,36 @@ fn chunk_len(len: usize, chunk_bytes: usize, durable: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unit_recent_groups_are_found_until_newer_ones_push_them_out() {
+        let group = |offset: u64| {
+            let seal = crate::wal::group::GroupSeal {
+                flags: 0,
+                log: crate::ids::LogId(1),
+                incarnation: 1,
+                offset,
+                entries: 0,
+                predecessor: 0,
+                durable_end: 0,
+            };
+            let mut buf = AlignedBuf::zeroed(GROUP_HEADER_BYTES);
+            let header = crate::wal::group::seal_group(&mut buf, &seal);
+            Group::read(header, &buf)
+        };
+        let mut recent = RecentGroups::new(2 * BLOCK_BYTES);
+        for offset in [0, 4096, 8192] {
+            recent.push(group(offset));
+        }
+        let found = |offset| recent.at(offset).map(|group| group.header.offset);
+        assert_eq!(
+            [0, 4096, 8192, 1].map(found),
+            [None, Some(4096), Some(8192), None]
+        );
+        let mut none = RecentGroups::new(BLOCK_BYTES - 1);
+        none.push(group(0));
+        assert!(none.at(0).is_none() && none.bytes == 0);
+    }
 
     #[test]
     fn unit_chunk_ends_at_the_durable_end() {

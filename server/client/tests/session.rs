@@ -368,10 +368,7 @@ async fn batches_sent_without_tickets_are_told_by_the_acks() {
         let session = client.open_with("f", options).await.unwrap();
         let acks = session.acks();
         for number in 0..300 {
-            assert_eq!(
-                session.send(payload(number).as_slice()).unwrap(),
-                number as u64
-            );
+            assert_eq!(session.send(payload(number).as_slice()).unwrap(), number);
         }
         let over = session.send([0; 65].as_slice()).unwrap_err();
         assert!(matches!(

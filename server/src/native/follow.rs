@@ -19,9 +19,10 @@ use sealog_protocol::{Answer, MORE, Records, Rest};
 use super::connection::{Connection, Phase};
 use super::requests::{Asks, Kind};
 
-/// Bytes of an answer to a reader that may not be reading.
+/// Bytes of an answer to one of several readers, or to a follow: it may not be read, and longer ones are no
+/// faster.
 const SMALL_BYTES: usize = 64 << 10;
-/// Bytes of an answer to a reader that keeps up.
+/// Bytes of an answer to a read that is alone on its connection.
 const LARGE_BYTES: usize = 1 << 20;
 /// A reader at the tail looks at its connection this often.
 const LOOK: Duration = Duration::from_secs(5);
@@ -158,17 +159,11 @@ impl Connection {
         id: u64,
     ) -> Result<ReadChunk> {
         self.pin(&mut request).await?;
-        let asked = request.bytes_max.clamp(1, LARGE_BYTES);
-        let mut bytes_max = asked.min(SMALL_BYTES);
+        let bytes_max = request.bytes_max.clamp(1, SMALL_BYTES);
         request.wait = LOOK;
         loop {
             self.wait_for_credit(follow).await;
-            let at_once = self.wait_for_socket().await;
-            // One that keeps up gets more at once; one that does not, less.
-            bytes_max = match at_once {
-                true => (bytes_max * 2).min(asked),
-                false => asked.min(SMALL_BYTES),
-            };
+            self.wait_for_socket().await;
             if self.is_over(follow) {
                 return self.pin(&mut request).await;
             }
@@ -220,12 +215,10 @@ impl Connection {
         follow.changed.until(free).await;
     }
 
-    /// Waits until what was put out has left; whether it had already.
-    async fn wait_for_socket(&self) -> bool {
+    /// Waits until what was put out has left.
+    async fn wait_for_socket(&self) {
         let free = || (self.outbox.waiting() == 0 || self.phase() == Phase::Ended).then_some(());
-        let at_once = free().is_some();
         self.outbox.emptied.until(free).await;
-        at_once
     }
 
     fn send(&self, chunk: ReadChunk, (request, flags): (u64, u8)) {
