@@ -6,10 +6,10 @@
 //!
 //! **Not here**: segments, which are claims of their own (`wal::space`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::env::{BLOCK_BYTES, Disk, Env};
-use crate::wal::space::fill;
+use crate::wal::space::{check_room, fill};
 
 /// A claim on disk space.
 pub(crate) struct Reserve<E: Env> {
@@ -32,6 +32,10 @@ impl<E: Env> Reserve<E> {
         }
         let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
         self.release().await;
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        if check_room(self.env.disk(), dir, bytes).await.is_err() {
+            return;
+        }
         let Ok(file) = self.env.disk().create(&self.path).await else {
             return;
         };

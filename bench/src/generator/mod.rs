@@ -134,7 +134,14 @@ pub fn drive(target: &dyn Target, plan: &Plan, pool: &PayloadPool) -> Result<Out
                 .for_each(|caller| outcome.add(caller.tally));
         }
         outcome.end_early(phases.begin);
-        Ok(outcome)
+        let unanswered = outcome.tally.unanswered;
+        match plan.pace {
+            // Who waits for answers cannot be ahead of them: the target stopped answering.
+            Pace::Closed if unanswered > 0 => {
+                Err(format!("{unanswered} appends were not answered: the run says nothing").into())
+            }
+            _ => Ok(outcome),
+        }
     })
 }
 

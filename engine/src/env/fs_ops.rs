@@ -12,6 +12,23 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// Bytes that this process may still write on the disk that holds `dir`: for root, what is kept for it too.
+pub(crate) fn free_bytes(dir: &Path) -> io::Result<u64> {
+    let path = CString::new(or_here(dir).as_os_str().as_bytes())?;
+    // SAFETY: all-zero bytes are a valid `statvfs`.
+    let mut of: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `path` ends with a zero byte, and `of` outlives the call, which only writes it.
+    if unsafe { libc::statvfs(path.as_ptr(), &mut of) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a plain call.
+    let blocks = match unsafe { libc::geteuid() } {
+        0 => of.f_bfree,
+        _ => of.f_bavail,
+    };
+    Ok(blocks.saturating_mul(of.f_frsize))
+}
+
 /// Makes the entries of `dir` durable: a full fsync, since fdatasync may leave entries out.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(or_here(dir))?.sync_all()
@@ -167,6 +184,13 @@ fn or_here(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_bytes_are_told_of_what_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(free_bytes(root.path()).unwrap() > 0);
+        assert!(free_bytes(&root.path().join("nothing")).is_err());
+    }
 
     #[test]
     fn create_dir_all_synced_missing_parents_makes_them() {

@@ -432,6 +432,12 @@ impl Disk for GlommioDisk {
         self.chores.run(move || fs_ops::list_files(&dir)).await
     }
 
+    async fn free_bytes(&self, dir: &Path) -> io::Result<Option<u64>> {
+        let dir = dir.to_owned();
+        let free = move || fs_ops::free_bytes(&dir);
+        self.chores.run(free).await.map(Some)
+    }
+
     async fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         let dir = dir.to_owned();
         self.chores

@@ -107,6 +107,11 @@ pub trait Disk: Clone + 'static {
     fn create_dir_all(&self, dir: &Path) -> impl Future<Output = io::Result<()>>;
     /// Makes the entries of `dir` durable.
     fn sync_dir(&self, dir: &Path) -> impl Future<Output = io::Result<()>>;
+    /// Bytes that can still be written on the disk that holds `dir`; `None`: that isn't known.
+    fn free_bytes(&self, dir: &Path) -> impl Future<Output = io::Result<Option<u64>>> {
+        let _ = dir;
+        async { Ok(None) }
+    }
 }
 
 /// An open file: block-aligned direct I/O. Offsets and lengths of writes are multiples of

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -292,6 +292,8 @@ impl<E: Env> Space<E> {
         let name: Rc<str> = slot_name(slot).into();
         let path = self.params.dir.join(&*name);
         let disk = self.env.disk();
+        let room = check_room(disk, &self.params.dir, self.params.segment_bytes).await;
+        room.map_err(|e| Error::io("fill", &path, &e))?;
         let file = disk
             .create(&path)
             .await
@@ -319,6 +321,19 @@ pub(crate) fn slot_name(slot: u64) -> String {
 /// The slot of a file name, if it is one.
 pub(crate) fn slot_of(name: &str) -> Option<u64> {
     name.strip_suffix(".seg")?.parse().ok()
+}
+
+/// Refuses what the disk has no room for before any of it is written: a disk that stays full would
+/// otherwise be filled and emptied again for as long.
+pub(crate) async fn check_room<D: Disk>(disk: &D, dir: &Path, bytes: u64) -> io::Result<()> {
+    // Where it cannot be told, writing tells.
+    match disk.free_bytes(dir).await {
+        Ok(Some(free)) if free < bytes => Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!("{free} bytes are free on the disk, {bytes} are needed"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Writes zeros over `from..to` and syncs.

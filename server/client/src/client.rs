@@ -131,7 +131,7 @@ impl Client {
         let mut tries = Tries::new(self.0.options.retry);
         let mut last = None;
         loop {
-            let error = match self.ask_once(feed, request, again, end).await {
+            let error = match self.ask_once(feed, request, again, (within, end)).await {
                 Ok(answered) => return Ok(answered),
                 // The time ran out during a try: what the try before came to says more.
                 Err(error) if Instant::now() >= end => return Err(last.unwrap_or(error)),
@@ -165,12 +165,9 @@ impl Client {
         feed: Option<&str>,
         request: &Request<'_>,
         again: Again,
-        end: Instant,
+        (within, end): (Duration, Instant),
     ) -> Result<(Arc<Conn>, Message)> {
-        let late = |_| {
-            let after = self.0.options.request_timeout;
-            Error::timed_out(after, "no connection").with_effects(Effects::None)
-        };
+        let late = |_| Error::timed_out(within, "no connection").with_effects(Effects::None);
         let conn = timeout_at(end, self.connection(feed))
             .await
             .map_err(late)??;

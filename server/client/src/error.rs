@@ -29,6 +29,8 @@ struct Inner {
     effects: Effects,
     retryable: bool,
     retry_after: Duration,
+    /// A server said so.
+    refusal: bool,
     text: String,
 }
 
@@ -266,6 +268,7 @@ impl Error {
             effects,
             retryable,
             retry_after: Duration::ZERO,
+            refusal: false,
             text: text.into(),
         }))
     }
@@ -354,6 +357,7 @@ impl From<&Refusal<'_>> for Error {
             effects: refusal.effects,
             retryable: refusal.retryable || refusal.code == ErrorCode::Closed,
             retry_after: Duration::from_millis(refusal.retry_after_ms.into()),
+            refusal: true,
             text: refusal.text.to_owned(),
         }))
     }
@@ -470,10 +474,13 @@ fn kind_of_the_rest(refusal: &Refusal<'_>) -> ErrorKind {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.kind.fmt(f)?;
-        // A server's text says it all again, and more; keep both, the kind's values come first.
-        if !self.0.text.is_empty() {
-            write!(f, ": {}", self.0.text)?;
+        let (kind, text) = (self.0.kind.to_string(), &self.0.text);
+        let begins = kind.split(':').next().unwrap_or_default();
+        match text.is_empty() {
+            true => f.write_str(&kind)?,
+            // The engine's text says what the kind does, and more.
+            false if self.0.refusal && text.starts_with(begins) => f.write_str(text)?,
+            false => write!(f, "{kind}: {text}")?,
         }
         match self.0.effects {
             Effects::None => Ok(()),
@@ -533,6 +540,16 @@ mod tests {
             fenced
                 .to_string()
                 .starts_with("fenced: our epoch 5, current 9")
+        );
+        let said = "fenced: sent epoch 5, current 9";
+        let text = Error::from(&Refusal {
+            text: said,
+            ..refusal(ErrorCode::Fenced)
+        });
+        assert_eq!(
+            text.with_effects(Effects::None).to_string(),
+            said,
+            "not twice"
         );
         let over = Error::from(&refusal(ErrorCode::OverLimit));
         assert!(

@@ -387,9 +387,12 @@ impl<'a> Appender<'a> {
             (1.., Some(last)) => {
                 let records = count(self.records, "record");
                 let range = range(self.first.unwrap_or(0), Some(last));
-                error.and(format_args!(
-                    "{records} before it stored, {range}, stream unsealed"
-                ))
+                // The bucket is only waited for once the stream is sealed.
+                let stream = match error.is_bucket() {
+                    true => "",
+                    false => ", stream unsealed",
+                };
+                error.and(format_args!("{records} before it stored, {range}{stream}"))
             }
             _ if error.is_interrupt() => error.and("nothing stored"),
             _ => error,

@@ -142,7 +142,7 @@ pub(crate) enum FeedVerb {
         /// Records may not carry keys
         #[arg(long)]
         no_keys: bool,
-        /// Only the writer that opened the feed may append
+        /// Only writers that opened or resumed it may append: every batch needs their fencing token
         #[arg(long)]
         exclusive: bool,
     },
@@ -174,7 +174,7 @@ pub(crate) enum FeedVerb {
 #[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// Address of the native protocol [default: 127.0.0.1:4436]
-    #[arg(long, env = "SEALOG_LISTEN", value_name = "HOST:PORT")]
+    #[arg(long, env = "SEALOG_LISTEN", value_name = "IP:PORT")]
     pub(crate) listen: Option<SocketAddr>,
     /// Port of shard 0; further shards take those after it; 0: the system chooses [default: 4440]
     #[arg(long, env = "SEALOG_SHARD_PORT", value_name = "PORT")]
@@ -184,7 +184,7 @@ pub(crate) struct ServeArgs {
     #[arg(
         long,
         env = "SEALOG_ADMIN_LISTEN",
-        value_name = "HOST:PORT|none",
+        value_name = "IP:PORT|none",
         value_parser = admin_listen
     )]
     pub(crate) admin_listen: Option<AdminListen>,
@@ -240,7 +240,7 @@ pub(super) fn admin_listen(text: &str) -> Result<AdminListen, String> {
         _ => text
             .parse()
             .map(AdminListen::At)
-            .map_err(|_| "neither HOST:PORT nor \"none\"".to_owned()),
+            .map_err(|_| "neither IP:PORT nor \"none\"".to_owned()),
     }
 }
 

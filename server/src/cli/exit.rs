@@ -188,6 +188,11 @@ impl CliError {
         matches!(self.exit, Exit::Interrupted | Exit::Terminated)
     }
 
+    /// Whether the bucket failed.
+    pub(crate) fn is_bucket(&self) -> bool {
+        self.kind == "Bucket"
+    }
+
     /// Whether the engine refused its configuration.
     pub(crate) fn is_config(&self) -> bool {
         self.kind == "Config"

@@ -176,6 +176,11 @@ impl ServeSettings {
         if globals.given.of("insecure").is_some() {
             self.insecure = args.insecure;
         }
+        if self.connections_max == 0 {
+            return Err(CliError::usage(
+                "--connections-max 0: at least 1, or nobody can connect",
+            ));
+        }
         match self.tls_cert.is_some() == self.tls_key.is_some() {
             true => Ok(self),
             false => Err(CliError::usage(

@@ -195,8 +195,17 @@ mod tests {
         };
         let (small, large) = (kept(1_000), kept(2_000));
         assert_eq!(kept(900), small);
-        assert_ne!(kept(700), small, "too large for that");
-        assert_ne!(kept(2_000), large, "it had to make room");
+        assert_eq!(kept(2_000), large);
+        assert_eq!(kept(700).1, 700, "the others are too large for that");
+        let capacities = || {
+            spares
+                .free
+                .borrow()
+                .iter()
+                .map(Vec::capacity)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(capacities(), [2_000, 700], "the oldest made room");
         spares.put(Vec::with_capacity(3_001));
         assert!(spares.free.borrow().is_empty());
     }

@@ -6,9 +6,6 @@
 //!
 //! **Not here**: the limit on connections (`native`).
 
-use std::num::NonZero;
-use std::thread::available_parallelism;
-
 use rlimit::Resource;
 use tracing::{info, warn};
 
@@ -17,27 +14,29 @@ use crate::native::OPENING_MAX;
 /// What logs, cache and bucket need besides connections.
 const OWN: u64 = 512;
 
-/// Raises the limit; says so when it is less than `shards` (0: one per CPU) with `connections_max` each
-/// may need.
-pub(super) fn allow(shards: usize, connections_max: usize) {
-    let shards = match shards {
-        0 => available_parallelism().map_or(1, NonZero::get),
-        shards => shards,
-    };
-    let connections = shards.saturating_mul(connections_max + OPENING_MAX) as u64;
+/// Raises the limit.
+pub(super) fn raise() {
     let raised = Resource::NOFILE.get().and_then(|(soft, hard)| {
         Resource::NOFILE.set(hard, hard)?;
         Ok((soft, hard))
     });
-    let needed = connections.saturating_add(OWN);
     match raised {
-        Ok((_, hard)) if hard < needed => {
+        Ok((soft, hard)) => info!(before = soft, now = hard, "descriptors"),
+        Err(error) => warn!(%error, "the limit on descriptors stays as it is"),
+    }
+}
+
+/// Says so when the limit is less than `shards` with `connections_max` each may need.
+pub(super) fn check(shards: usize, connections_max: usize) {
+    let connections = shards.saturating_mul(connections_max.saturating_add(OPENING_MAX)) as u64;
+    let needed = connections.saturating_add(OWN);
+    match Resource::NOFILE.get() {
+        Ok((limit, _)) if limit < needed => {
             warn!(
-                limit = hard,
+                limit,
                 needed, "descriptors may run out before connections_max is met"
             );
         }
-        Ok((soft, hard)) => info!(before = soft, now = hard, "descriptors"),
-        Err(error) => warn!(%error, "the limit on descriptors stays as it is"),
+        _ => {}
     }
 }

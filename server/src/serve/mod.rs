@@ -18,6 +18,7 @@ mod log;
 mod metrics;
 mod shard;
 mod state;
+mod troubles;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -90,7 +91,7 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         stopped: notice.clone(),
     };
     let front_ports = front.options.shard_ports.clone();
-    watch_signals(notice)?;
+    watch_signals(notice, log.clone())?;
     info!(
         version = env!("CARGO_PKG_VERSION"),
         data_dir = %config.data_dir.display(),
@@ -98,7 +99,7 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         token = front.options.token.is_some(),
         "starting"
     );
-    files::allow(config.shards, settings.connections_max);
+    files::raise();
     let engine = Engine::open_with(config, move |side| front.begin(side))?;
     let started = wait_until_up(&ups);
     drop(claim);
@@ -110,9 +111,12 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     let _ = state.engine.set(engine.handle().clone());
     state.go_on(Stage::Ready);
     tell_up(&engine, &front_ports);
+    let shards = control.lock().unwrap_or_else(PoisonError::into_inner).len();
+    files::check(shards, settings.connections_max);
     // The address ends the line: programs that start a server read it.
     info!("listening on {address}");
-    let ended = wait(&notices, &control, (&state, log));
+    troubles::watch(engine.handle().clone());
+    let ended = wait(&notices, &control, &state);
     let closed = block_on(engine.close());
     match &closed {
         Ok(()) => info!("closed"),
@@ -215,14 +219,18 @@ fn begin_admin(settings: &ServeSettings, state: &Arc<State>, log: &Log) -> Resul
     Ok(())
 }
 
-fn watch_signals(notice: flume::Sender<Notice>) -> Result<(), CliError> {
+/// Tells of the first signal. The second ends the process, whatever the main thread waits for.
+fn watch_signals(notice: flume::Sender<Notice>, log: Log) -> Result<(), CliError> {
     let listening = |error| CliError::io("listening for signals", &error);
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(listening)?;
     let watch = move || {
-        for signal in signals.forever() {
-            if notice.send(Notice::Signal(signal)).is_err() {
-                return;
+        for (before, signal) in signals.forever().enumerate() {
+            if before > 0 {
+                warn!(signal, "asked again: ending at once");
+                log.flush();
+                std::process::exit(128 + signal);
             }
+            let _ = notice.send(Notice::Signal(signal));
         }
     };
     let thread = std::thread::Builder::new().name("sealog-signals".to_owned());
@@ -261,7 +269,7 @@ fn tell_up(engine: &Engine, ports: &Mutex<BTreeMap<usize, u16>>) {
 fn wait(
     notices: &flume::Receiver<Notice>,
     control: &Mutex<Vec<flume::Sender<Control>>>,
-    (state, log): (&State, &Log),
+    state: &State,
 ) -> Result<(), CliError> {
     let mut outcome = match notices.recv() {
         Ok(Notice::Signal(signal)) => {
@@ -301,11 +309,8 @@ fn wait(
                 state.go_on(Stage::Stopped(reason.clone()));
                 outcome = outcome.and(Err(CliError::log_stopped(reason)));
             }
-            Some(Step::Notice(Notice::Signal(signal))) => {
-                warn!(signal, "asked again: ending at once");
-                log.flush();
-                std::process::exit(128 + signal);
-            }
+            // The second ends the process.
+            Some(Step::Notice(Notice::Signal(_))) => {}
             // Every shard is done.
             None => {
                 match all_ended {
