@@ -310,7 +310,11 @@ pub(super) fn resolve(globals: &Globals, serve: Option<&ServeArgs>) -> Result<Re
     };
     // Which profile the rest stands on, only the directory knows.
     let mut layers = Layers::new(false).resolve(file.as_ref(), globals)?;
-    let recorded = Settings::of(&layers.config.data_dir)?;
+    let recorded = match (&globals.server, serve) {
+        // A server is asked: what lies here does not matter.
+        (Some(_), None) => None,
+        _ => Settings::of(&layers.config.data_dir)?,
+    };
     let edge = globals.edge || recorded.as_ref().is_some_and(|recorded| recorded.edge);
     if edge {
         layers = Layers::new(true).resolve(file.as_ref(), globals)?;

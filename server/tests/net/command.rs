@@ -170,8 +170,18 @@ fn refusals_have_the_status_that_they_have_here() {
         let words = [&["--server", &address], words].concat();
         let (ended, _, err) = run(&words, "");
         assert_eq!(ended, status, "{words:?}: {err}");
-        assert!(err.contains(text), "{words:?}: {err}");
+        assert_eq!(err.matches(text).count(), 1, "{words:?}: {err}");
     }
+    // What lies here is not looked at.
+    let broken = dir.path().join("broken");
+    std::fs::create_dir(&broken).unwrap();
+    std::fs::write(broken.join("settings.toml"), "x = [").unwrap();
+    let broken = broken.to_str().unwrap();
+    let (status, out, err) = run(
+        &["--data-dir", broken, "--server", &address, "feed", "list"],
+        "",
+    );
+    assert_eq!((status, out.contains('f')), (0, true), "{err}");
     let (status, _, err) = run(&["verify", "--server", &address], "");
     assert_eq!(status, 2, "{err}");
     let told = format!("verify works on a data directory, not on a server: --server {address}");
