@@ -168,9 +168,16 @@ impl<E: Env> LogService<E> {
             Ok(chunk) => chunk.ended || chunk.over_gap,
             Err(_) => true,
         };
-        if rests_on_changes {
-            // What ended the stream, took the range or the feed must not be undone by a crash.
-            self.settle().await?;
+        // What ended the stream, took the range or the feed must not be undone by a crash.
+        if rests_on_changes && let Err(stopped) = self.settle().await {
+            return match chunk {
+                // Its records are durable; whether it is the stream's end is what nobody knows.
+                Ok(mut chunk) if !chunk.over_gap && chunk.next > chunk.first => {
+                    chunk.ended = chunk.next >= request.end;
+                    Ok(chunk)
+                }
+                _ => Err(stopped),
+            };
         }
         chunk
     }
@@ -223,6 +230,12 @@ impl<E: Env> LogService<E> {
         })
     }
 
+    fn is_published(&self, feed: FeedId, sequence: u64) -> bool {
+        let feeds = self.feeds.borrow();
+        let feed = feeds.get(feed);
+        feed.is_some_and(|feed| sequence < feed.head.end)
+    }
+
     async fn read_now(
         self: &Rc<Self>,
         feed: FeedId,
@@ -242,6 +255,9 @@ impl<E: Env> LogService<E> {
             if chunk.next >= request.end {
                 chunk.ended = true;
                 break;
+            }
+            if room.is_filled() && self.is_published(feed, chunk.next) {
+                break; // What comes next, the bucket is asked for: as the next answer.
             }
             let before = chunk.next;
             match self.locate(feed, request, chunk.next).await? {
@@ -271,8 +287,7 @@ impl<E: Env> LogService<E> {
                         self.add_fingerprints(had, &mut chunk).await?;
                     }
                     if retired {
-                        // The records moved into packs between looking and reading.
-                        retries += 1;
+                        retries += 1; // They moved into packs meanwhile.
                         if retries > 100 {
                             return Err(Error::corrupt(&request.feed, offset, "log is gone"));
                         }

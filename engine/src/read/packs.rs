@@ -76,6 +76,7 @@ impl<E: Env> LogService<E> {
         while chunk.next < request.end.min(pack.end.0)
             && chunk.frames.len() < request.bytes_max
             && !room.is_short()
+            && !room.is_filled()
             && let Some(first) = blocks.first()
         {
             // Neighbouring blocks come in one ranged read, with the columns between them.

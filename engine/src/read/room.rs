@@ -1,7 +1,8 @@
 //! Room: the memory of an answer's frames, taken from the caller's budget before they are copied.
 //!
 //! **Invariants**
-//! - An answer never waits for room while it holds some: it is given as it is, or starts again.
+//! - An answer never waits for room, nor for the bucket, while its frames fill some: it is given as it is,
+//!   or starts again. A store that stalls keeps nobody else from reading what is here.
 //!
 //! **Not here**: memory that reading itself takes (`LogService::reading`, `LogService::fetching`).
 
@@ -58,6 +59,11 @@ impl<'a> Room<'a> {
             used: 0,
             short: None,
         }
+    }
+
+    /// Whether frames fill some of it, that others may wait for.
+    pub(super) fn is_filled(&self) -> bool {
+        self.used > 0
     }
 
     /// Takes room for `bytes` more; `false`: the answer must end before them.
@@ -127,7 +133,7 @@ mod tests {
     fn unit_room_ends_an_answer_where_the_budget_ends() {
         let budget = Budget::new(10);
         let mut room = Room::of(Some(&budget));
-        assert!(room.add(6) && room.add(4));
+        assert!(!room.is_filled() && room.add(6) && room.add(4) && room.is_filled());
         assert!(!room.add(1) && room.is_short());
         let held = room.take(10);
         assert_eq!((held.bytes(), budget.used()), (10, 10));

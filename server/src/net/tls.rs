@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
@@ -34,22 +34,31 @@ pub(crate) struct TlsFiles {
 impl TlsFiles {
     /// Reads them.
     pub(crate) fn load(&self) -> Result<Arc<ServerConfig>, String> {
-        let wrong = |path: &Path, error: &dyn std::fmt::Display| {
-            format!("TLS file {}: {error}", path.display())
+        let wrong = |option: &str, path: &Path, error: &dyn std::fmt::Display| {
+            format!("{option} {}: {error}", path.display())
         };
+        let certificate =
+            |error: &dyn std::fmt::Display| wrong("--tls-cert", &self.certificate, error);
         let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&self.certificate)
-            .map_err(|error| wrong(&self.certificate, &error))?
+            .map_err(|error| certificate(&error))?
             .collect();
-        let chain = chain.map_err(|error| wrong(&self.certificate, &error))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key);
-        let key = key.map_err(|error| wrong(&self.key, &error))?;
+        let chain = chain.map_err(|error| certificate(&error))?;
+        if chain.is_empty() {
+            return Err(certificate(&"no certificate in it, as PEM"));
+        }
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| match error {
+            pem::Error::NoItemsFound => {
+                wrong("--tls-key", &self.key, &"no private key in it, as PEM")
+            }
+            error => wrong("--tls-key", &self.key, &error),
+        })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_no_client_auth()
             .with_single_cert(chain, key)
-            .map_err(|error| wrong(&self.certificate, &error))?;
+            .map_err(|error| certificate(&error))?;
         Ok(Arc::new(config))
     }
 }

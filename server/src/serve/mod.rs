@@ -188,6 +188,9 @@ fn tls(settings: &ServeSettings) -> Result<Option<Arc<ServerConfig>>, CliError> 
     let (Some(certificate), Some(key)) = (&settings.tls_cert, &settings.tls_key) else {
         return Ok(None);
     };
+    for (what, file) in [("TLS certificate", certificate), ("TLS key", key)] {
+        std::fs::File::open(file).map_err(|error| CliError::file(what, file, &error))?;
+    }
     let files = TlsFiles {
         certificate: certificate.clone(),
         key: key.clone(),

@@ -1,6 +1,6 @@
 //! Command: the verbs of `sealog` on a server: named, or found by the data directory.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -189,6 +189,21 @@ fn refusals_have_the_status_that_they_have_here() {
     let (status, _, err) = run(&["--server", "127.0.0.1:1", "feed", "list"], "");
     assert_eq!(status, 7, "{err}");
     assert!(err.contains("127.0.0.1:1"), "{err}");
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = stranger.local_addr().unwrap().to_string();
+    let answer = std::thread::spawn(move || {
+        let (mut caller, _) = stranger.accept().unwrap();
+        assert!(caller.read(&mut [0; 512]).unwrap() > 0);
+        caller
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .unwrap();
+        caller
+    });
+    let (status, _, err) = run(&["--server", &there, "feed", "list"], "");
+    drop(answer.join().unwrap());
+    assert_eq!(status, 7, "{err}");
+    let told = format!("{there}: it does not speak the native protocol");
+    assert!(err.contains(&told), "{err}");
 }
 
 #[test]

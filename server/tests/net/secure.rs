@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -122,5 +123,34 @@ fn beyond_loopback_token_and_tls_are_required() {
     let (status, text) = run(&["--insecure"]);
     assert_eq!(status, Some(7), "{text}");
     assert!(text.contains("listening on 192.0.2.1:0"), "{text}");
+    assert!(!dir.path().join("data").exists());
+}
+
+#[test]
+fn tls_files_that_are_not_there_or_hold_nothing_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let empty = dir.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    let missing = dir.path().join("missing.pem");
+    for (certificate, status, text) in [
+        (&missing, 4, "missing.pem does not exist"),
+        (&empty, 2, "empty.pem: no certificate in it"),
+    ] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_sealog"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "none"])
+            .arg("--data-dir")
+            .arg(dir.path().join("data"))
+            .args([
+                Path::new("--tls-cert"),
+                certificate,
+                Path::new("--tls-key"),
+                &empty,
+            ])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(status), "{told}");
+        assert!(told.contains(text), "{told}");
+    }
     assert!(!dir.path().join("data").exists());
 }

@@ -13,7 +13,7 @@ use bytes::BytesMut;
 use rustls::pki_types::ServerName;
 use sealog_protocol::{
     Answer, Effects, Features, HELLO_BYTES_MAX, Hello, MessageHeader, PROTOCOL_VERSION, Request,
-    Welcome,
+    Welcome, WireError,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -135,7 +135,7 @@ fn failed(address: &Address, text: &str) -> Error {
 
 /// A handshake that failed for what one side is, not for the path between, fails again.
 fn tls_failed(address: &Address, error: &std::io::Error) -> Error {
-    let lost = failed(address, &error.to_string());
+    let lost = failed(address, &format!("TLS: {error}"));
     match error.kind() {
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => lost.for_good(),
         _ => lost,
@@ -149,6 +149,14 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     options: &ClientOptions,
 ) -> Result<(Welcome, BytesMut)> {
     let lost = |error: std::io::Error| failed(address, &error.to_string());
+    let stranger = |error: WireError| {
+        let tls = match options.tls {
+            None => ", or wants TLS",
+            Some(_) => "",
+        };
+        let text = format!("it does not speak the native protocol{tls}: {error}");
+        failed(address, &text).for_good()
+    };
     let hello = Hello {
         magic: Hello::MAGIC,
         version_min: PROTOCOL_VERSION,
@@ -164,12 +172,13 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     socket.flush().await.map_err(lost)?;
     let mut received = BytesMut::with_capacity(HELLO_BYTES_MAX);
     loop {
-        if let Some(header) = MessageHeader::peek(&received, HELLO_BYTES_MAX)?
+        if let Some(header) = MessageHeader::peek(&received, HELLO_BYTES_MAX).map_err(stranger)?
             && received.len() >= header.message_bytes
         {
             let message = received.split_to(header.message_bytes);
             let body = &message[sealog_protocol::HEADER_BYTES..];
-            let welcome = welcome_of(&Answer::decode(header.kind, body)?, address)?;
+            let answer = Answer::decode(header.kind, body).map_err(stranger)?;
+            let welcome = welcome_of(&answer, address)?;
             return Ok((welcome, received));
         }
         if socket.read_buf(&mut received).await.map_err(lost)? == 0 {
