@@ -437,10 +437,6 @@ impl<E: Env> Wal<E> {
         &self.0.cache
     }
 
-    pub(crate) fn env(&self) -> &E {
-        &self.0.env
-    }
-
     /// Groups that answers were read from.
     pub(crate) fn recent(&self) -> &RefCell<RecentGroups> {
         &self.0.recent

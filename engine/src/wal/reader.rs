@@ -101,14 +101,11 @@ impl GroupCache {
 }
 
 /// Groups that readers found on the disk lately, bounded in bytes: an answer that ends within a group is
-/// followed by one that begins there, and readers that catch up together go the same way. While one is
-/// given, the next is read.
+/// followed by one that begins there, and readers that catch up together go the same way.
 pub(crate) struct RecentGroups {
     groups: VecDeque<Group>,
     bytes: usize,
     bytes_max: usize,
-    /// A group is being read ahead.
-    ahead: bool,
 }
 
 impl RecentGroups {
@@ -117,14 +114,7 @@ impl RecentGroups {
             groups: VecDeque::new(),
             bytes: 0,
             bytes_max,
-            ahead: false,
         }
-    }
-
-    /// Whether the group behind `group` is to be read ahead: there would be room for both, and more.
-    fn wants_next_of(&self, group: &Group) -> bool {
-        let fits = 4 * group.range.len() <= self.bytes_max;
-        fits && !self.ahead && self.at(group.header.end()).is_none()
     }
 
     /// The group at exactly `offset`.
@@ -278,12 +268,8 @@ impl<E: Env> LogReader<E> {
             return Ok(Err(Missing::AtEnd));
         }
         let answers = self.budget.is_some();
-        if answers {
-            let recent = self.wal.recent().borrow().at(at);
-            if let Some(group) = recent {
-                self.read_ahead(&group);
-                return Ok(Ok(group));
-            }
+        if answers && let Some(group) = self.wal.recent().borrow().at(at) {
+            return Ok(Ok(group));
         }
         let damage = match self.read_at(at).await? {
             Ok(group) => {
@@ -308,25 +294,6 @@ impl<E: Env> LogReader<E> {
             }
             _ => Err(damage),
         }
-    }
-
-    /// Has the group behind `group`, which is given a second time, read meanwhile: this is a reader that goes on.
-    fn read_ahead(&self, group: &Group) {
-        let next = group.header.end();
-        let Some(budget) = &self.budget else { return };
-        let mut recent = self.wal.recent().borrow_mut();
-        if next >= self.wal.durable_end() || !recent.wants_next_of(group) {
-            return;
-        }
-        recent.ahead = true;
-        drop(recent);
-        let mut reader = Self::within(self.wal.clone(), budget.clone());
-        reader.previous = Some((next, group.header.crc()));
-        self.wal.env().spawn("read ahead", async move {
-            // What is wrong with it, whoever asks for it is told.
-            let _ = reader.group(next).await;
-            reader.wal.recent().borrow_mut().ahead = false;
-        });
     }
 
     /// The group at exactly `offset`; the inner error is the damage found, or `None` when retired.
