@@ -90,9 +90,7 @@ impl PlainFile {
         self.at += buf.len() as u64;
         Ok(())
     }
-}
 
-impl PlainFile {
     /// Reads the whole file once, block after block, past the page cache: MB a second.
     pub fn read_through(&self) -> Result<f64> {
         let mut buf = AlignedBuf::zeroed(FILL_BYTES);

@@ -11,8 +11,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use sealog_client::{Client, FeedOptions, ReadOptions, Record, SessionOptions};
+use sealog_client::{Client, FeedOptions, ReadOptions, Record};
 use serde_json::json;
 
 use crate::Result;
@@ -66,23 +65,19 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
             format!("catch-up of {} MiB over the network, MB/s", options.mib),
             &["of", "client", "plain reads", "ratio"],
         );
-        catch_up(
-            &client,
-            ("log", records),
-            (&plain, &bucket),
-            options,
-            (&mut table, &mut report),
-        )
-        .await?;
-        client.seal(FEED, "").await?;
-        catch_up(
-            &client,
-            ("packs", records),
-            (&plain, &bucket),
-            options,
-            (&mut table, &mut report),
-        )
-        .await?;
+        for what in ["log", "packs"] {
+            if what == "packs" {
+                client.seal(FEED, "").await?;
+            }
+            catch_up(
+                &client,
+                (what, records),
+                (&plain, &bucket),
+                options,
+                (&mut table, &mut report),
+            )
+            .await?;
+        }
         report.tables.push(table);
         Ok(report)
     })
@@ -90,19 +85,14 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
 
 /// Appends so many bytes of payload; how many records.
 async fn write_history(client: &Client, bytes: u64) -> Result<u64> {
-    let options = SessionOptions::default();
-    let session = client.open_with(FEED, options).await?;
-    let mut acks = session.acks();
+    let session = client.open(FEED).await?;
     let mut payload = vec![0; RECORD_BYTES];
     Prng::new(1).fill(&mut payload);
     let batch = vec![Record::of(&payload); usize::try_from(BATCH_RECORDS)?];
     let batches = bytes / (RECORD_BYTES as u64 * BATCH_RECORDS);
     for _ in 0..batches {
-        // Its ack is taken from the stream.
+        // What becomes of it, the end of the session tells.
         drop(session.append_async(batch.as_slice()).await?);
-        while let Some(Some(ack)) = futures::FutureExt::now_or_never(acks.next()) {
-            ack?;
-        }
     }
     session.close().await?;
     Ok(batches * BATCH_RECORDS)

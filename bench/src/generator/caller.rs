@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{Pace, Plan, Tally};
+use crate::Result;
 use crate::prng::Prng;
 
 /// After the end, what is in flight may take this long.
@@ -152,6 +153,33 @@ impl Caller {
         } else {
             Turn::Send
         }
+    }
+
+    /// Has `send` append all that may be sent now, given this client's number and the append's. How long
+    /// until there may be more, `most` at most; `None` when nothing is left to do.
+    ///
+    /// # Errors
+    /// Those of `send`.
+    pub fn send_due(
+        &mut self,
+        most: Duration,
+        mut send: impl FnMut(usize, u64) -> Result<()>,
+    ) -> Result<Option<Duration>> {
+        let turn = loop {
+            let now = Instant::now();
+            match self.turn(now) {
+                Turn::Send => {
+                    let number = self.sent(now);
+                    send(self.number, number)?;
+                }
+                turn => break turn,
+            }
+        };
+        Ok(match turn {
+            Turn::Done => None,
+            Turn::WaitUntil(at) => Some(at.saturating_duration_since(Instant::now()).min(most)),
+            Turn::Send | Turn::WaitForAck => Some(most),
+        })
     }
 
     /// Counts one append as sent; its number.

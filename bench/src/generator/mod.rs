@@ -16,7 +16,7 @@ mod spec;
 
 use std::time::{Duration, Instant};
 
-pub use caller::{Caller, Phases, Turn};
+pub use caller::{Caller, Phases};
 pub use outcome::{Outcome, Tally};
 pub use payload::PayloadPool;
 pub use spec::{CLIENTS_MAX, LoadSpec, Pace};
@@ -143,6 +143,11 @@ pub fn drive(target: &dyn Target, plan: &Plan, pool: &PayloadPool) -> Result<Out
             _ => Ok(outcome),
         }
     })
+}
+
+/// The shorter of two waits, each of which may be none.
+pub fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    a.into_iter().chain(b).min()
 }
 
 fn sleep_until(at: Instant, ended: &dyn Fn() -> bool) {

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use super::alarm::Alarm;
 use super::native::NativeTarget;
 use crate::Result;
-use crate::generator::{Caller, PayloadPool, Plan, Share, Target, Turn};
+use crate::generator::{Caller, PayloadPool, Plan, Share, Target, sooner};
 use crate::load::feed_names;
 
 /// Longest wait without a look at the clock.
@@ -121,22 +121,10 @@ async fn produce(
     loop {
         let mut wait = None;
         for (producer, caller) in producers.iter().zip(&mut *callers) {
-            let turn = loop {
-                let now = Instant::now();
-                match caller.turn(now) {
-                    Turn::Send => {
-                        let number = caller.sent(now);
-                        records.send(&producer.session, caller.number, number)?;
-                    }
-                    turn => break turn,
-                }
-            };
-            let until = match turn {
-                Turn::Done => continue,
-                Turn::WaitUntil(at) => at.saturating_duration_since(Instant::now()),
-                Turn::Send | Turn::WaitForAck => WAIT_MAX,
-            };
-            wait = Some(wait.unwrap_or(WAIT_MAX).min(until));
+            let until = caller.send_due(WAIT_MAX, |client, number| {
+                records.send(&producer.session, client, number)
+            })?;
+            wait = sooner(wait, until);
         }
         let Some(wait) = wait else { return Ok(()) };
         let rung = alarm.at(Instant::now() + wait);

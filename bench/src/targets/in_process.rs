@@ -23,7 +23,7 @@ use sealog_engine::{
 use sealog_frame::{Batch, BatchBuilder, FrameLimits, Record};
 
 use crate::Result;
-use crate::generator::{CLIENTS_MAX, Caller, PayloadPool, Plan, Share, Target, Turn};
+use crate::generator::{CLIENTS_MAX, Caller, PayloadPool, Plan, Share, Target, sooner};
 use crate::load::{EngineHandle, delete_feeds, feed_names};
 use crate::process::wake_on_time;
 
@@ -161,24 +161,13 @@ impl Share for EngineShare<'_> {
             let mut wait = None;
             for (index, (writer, caller)) in self.writers.iter_mut().zip(&mut *callers).enumerate()
             {
-                let turn = loop {
-                    let now = Instant::now();
-                    match caller.turn(now) {
-                        Turn::Send => {
-                            let number = caller.sent(now);
-                            let batch = writer.batch(caller.number, number)?;
-                            let sent = block_on(writer.session.append_async(batch))?;
-                            pending.push(async move { (index, number, sent.await) });
-                        }
-                        turn => break turn,
-                    }
-                };
-                let until = match turn {
-                    Turn::Done => continue,
-                    Turn::WaitUntil(at) => at.saturating_duration_since(Instant::now()),
-                    Turn::Send | Turn::WaitForAck => PARK_MAX,
-                };
-                wait = Some(wait.unwrap_or(PARK_MAX).min(until));
+                let until = caller.send_due(PARK_MAX, |client, number| {
+                    let batch = writer.batch(client, number)?;
+                    let sent = block_on(writer.session.append_async(batch))?;
+                    pending.push(async move { (index, number, sent.await) });
+                    Ok(())
+                })?;
+                wait = sooner(wait, until);
             }
             let Some(wait) = wait else { return Ok(()) };
             let mut answered = false;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use sealog_engine::env::AlignedBuf;
 
 use crate::Result;
-use crate::generator::{Caller, PayloadPool, Plan, Share, Target, Turn};
+use crate::generator::{Caller, PayloadPool, Plan, Share, Target, sooner};
 use crate::plain::PlainFile;
 use crate::process::wake_on_time;
 
@@ -168,45 +168,34 @@ struct GroupShare<'a> {
 
 impl GroupShare<'_> {
     /// Hands over all that may be sent; the wait until there is more, `None` when all are done.
-    fn hand_over(&self, callers: &mut [Caller]) -> Option<Duration> {
+    fn hand_over(&self, callers: &mut [Caller]) -> Result<Option<Duration>> {
         let mut wait = None;
         let mut waiting = self.inner.lock();
         let before = waiting.owed.len();
         for (index, caller) in callers.iter_mut().enumerate() {
-            let turn = loop {
-                let now = Instant::now();
-                match caller.turn(now) {
-                    Turn::Send => {
-                        let number = caller.sent(now);
-                        let payload = self.pool.payload(self.pool.index_of(caller.number, number));
-                        let length = payload.len() as u32;
-                        waiting.group.extend_from_slice(&length.to_le_bytes());
-                        waiting.group.extend_from_slice(payload);
-                        waiting.owed.push((self.index, index, number));
-                    }
-                    turn => break turn,
-                }
-            };
-            let until = match turn {
-                Turn::Done => continue,
-                Turn::WaitUntil(at) => at.saturating_duration_since(Instant::now()),
-                Turn::Send | Turn::WaitForAck => WAIT_MAX,
-            };
-            wait = Some(wait.unwrap_or(WAIT_MAX).min(until));
+            let until = caller.send_due(WAIT_MAX, |client, number| {
+                let payload = self.pool.payload(self.pool.index_of(client, number));
+                let length = payload.len() as u32;
+                waiting.group.extend_from_slice(&length.to_le_bytes());
+                waiting.group.extend_from_slice(payload);
+                waiting.owed.push((self.index, index, number));
+                Ok(())
+            })?;
+            wait = sooner(wait, until);
         }
         let more = waiting.owed.len() > before;
         drop(waiting);
         if more {
             self.inner.changed.notify_one();
         }
-        wait
+        Ok(wait)
     }
 }
 
 impl Share for GroupShare<'_> {
     fn run(&mut self, callers: &mut [Caller]) -> Result<()> {
         wake_on_time();
-        while let Some(wait) = self.hand_over(callers) {
+        while let Some(wait) = self.hand_over(callers)? {
             let first = match self.acks.recv_timeout(wait) {
                 Ok(acks) => acks,
                 Err(RecvTimeoutError::Timeout) => Vec::new(),

@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::generator::{Caller, PayloadPool, Share, Turn};
+use crate::generator::{Caller, PayloadPool, Share, sooner};
 use crate::process::wake_on_time;
 
 /// Longest wait in one `poll`: then the end of the run is looked at again.
@@ -94,15 +94,9 @@ impl<W: Wire> Share for WireShare<'_, W> {
         loop {
             let mut wait = None;
             for (connection, caller) in self.connections.iter_mut().zip(&mut *callers) {
-                let turn = connection.fill(caller, self.pool)?;
+                let until = connection.fill(caller, self.pool)?;
                 connection.write()?;
-                let until = match turn {
-                    Turn::Done => continue,
-                    Turn::WaitUntil(at) => at.saturating_duration_since(Instant::now()),
-                    Turn::Send | Turn::WaitForAck => POLL_MAX,
-                };
-                let least: Duration = wait.unwrap_or(POLL_MAX);
-                wait = Some(least.min(until));
+                wait = sooner(wait, until);
             }
             let Some(wait) = wait else { return Ok(()) };
             polled.clear();
@@ -121,19 +115,12 @@ impl<W: Wire> Share for WireShare<'_, W> {
 }
 
 impl<W: Wire> Connection<W> {
-    /// Puts all that may be sent into the buffer; what the caller waits for then.
-    fn fill(&mut self, caller: &mut Caller, pool: &PayloadPool) -> Result<Turn> {
-        let mut now = Instant::now();
-        loop {
-            match caller.turn(now) {
-                Turn::Send => {
-                    let n = pool.index_of(caller.number, caller.sent(now));
-                    self.wire.append(pool, n, &mut self.out)?;
-                    now = Instant::now();
-                }
-                turn => return Ok(turn),
-            }
-        }
+    /// Puts all that may be sent into the buffer; how long until there may be more, if ever.
+    fn fill(&mut self, caller: &mut Caller, pool: &PayloadPool) -> Result<Option<Duration>> {
+        caller.send_due(POLL_MAX, |client, number| {
+            let n = pool.index_of(client, number);
+            self.wire.append(pool, n, &mut self.out)
+        })
     }
 
     fn write(&mut self) -> Result<()> {

@@ -29,7 +29,7 @@ use crate::wal::entry::{self, Change};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES};
 use crate::wal::histogram::Histogram;
 use crate::wal::pace::Pace;
-use crate::wal::reader::{GroupCache, RecentGroups};
+use crate::wal::reader::GroupCache;
 use crate::wal::segment::Geometry;
 use crate::wal::space::{FileOf, Shortage, Space, SpaceParams, SpaceStart};
 use state::State;
@@ -124,7 +124,7 @@ struct Inner<E: Env> {
     state: RefCell<State>,
     space: Rc<Space<E>>,
     cache: RefCell<GroupCache>,
-    recent: RefCell<RecentGroups>,
+    recent: RefCell<GroupCache>,
     pace: Pace,
     alone: Alone,
     work: Event,
@@ -193,7 +193,7 @@ impl<E: Env> Wal<E> {
             state: RefCell::new(state),
             space: space.clone(),
             cache,
-            recent: RefCell::new(RecentGroups::new(params.config.cache_bytes / RECENT_SHARE)),
+            recent: RefCell::new(GroupCache::new(params.config.cache_bytes / RECENT_SHARE)),
             pace: Pace::new(params.config.cache_bytes, params.end),
             alone: Alone::default(),
             work: Event::new(),
@@ -438,7 +438,7 @@ impl<E: Env> Wal<E> {
     }
 
     /// Groups that answers were read from.
-    pub(crate) fn recent(&self) -> &RefCell<RecentGroups> {
+    pub(crate) fn recent(&self) -> &RefCell<GroupCache> {
         &self.0.recent
     }
 

@@ -34,13 +34,13 @@ pub struct Group {
 
 impl Group {
     pub(crate) fn read(header: GroupHeader, bytes: &[u8]) -> Self {
-        let buf = AlignedBuf::copy_of(bytes);
+        Self::whole(header, Arc::new(AlignedBuf::copy_of(bytes)))
+    }
+
+    /// The group that all of `buf` is.
+    pub(crate) fn whole(header: GroupHeader, buf: Arc<AlignedBuf>) -> Self {
         let range = 0..buf.len();
-        Self {
-            header,
-            buf: Arc::new(buf),
-            range,
-        }
+        Self { header, buf, range }
     }
 
     /// All bytes of the group.
@@ -62,7 +62,7 @@ impl Group {
     }
 }
 
-/// The newest durable groups, bounded in bytes.
+/// The groups added last, bounded in bytes: the newest durable ones, or those that answers were read from.
 pub struct GroupCache {
     groups: VecDeque<Group>,
     bytes: usize,
@@ -78,59 +78,9 @@ impl GroupCache {
         }
     }
 
-    /// Adds the newest group.
-    pub(crate) fn push(&mut self, header: GroupHeader, buf: Arc<AlignedBuf>) {
-        self.bytes += buf.capacity();
-        let range = 0..buf.len();
-        self.groups.push_back(Group { header, buf, range });
-        while self.bytes > self.bytes_max
-            && let Some(oldest) = self.groups.pop_front()
-        {
-            self.bytes -= oldest.buf.capacity();
-        }
-    }
-
-    /// The first group at or after `offset`, if the cache reaches back that far.
-    fn at(&self, offset: u64) -> Option<Group> {
-        if self.groups.front()?.header.offset > offset {
-            return None;
-        }
-        let at = self.groups.partition_point(|g| g.header.offset < offset);
-        self.groups.get(at).cloned()
-    }
-}
-
-/// Groups that readers found on the disk lately, bounded in bytes: an answer that ends within a group is
-/// followed by one that begins there, and readers that catch up together go the same way.
-pub(crate) struct RecentGroups {
-    groups: VecDeque<Group>,
-    bytes: usize,
-    bytes_max: usize,
-}
-
-impl RecentGroups {
-    pub(crate) fn new(bytes_max: usize) -> Self {
-        Self {
-            groups: VecDeque::new(),
-            bytes: 0,
-            bytes_max,
-        }
-    }
-
-    /// The group at exactly `offset`.
-    fn at(&self, offset: u64) -> Option<Group> {
-        let mut newest_first = self.groups.iter().rev();
-        newest_first.find(|g| g.header.offset == offset).cloned()
-    }
-
-    /// Bytes of the group that was read last.
-    fn last_bytes(&self) -> usize {
-        self.groups.back().map_or(0, |group| group.range.len())
-    }
-
-    /// Adds a group that was read; the oldest make room for it. Neighbours that share memory are counted
-    /// as if they did not.
-    fn push(&mut self, group: Group) {
+    /// Adds a group; those added longest ago make room for it. Neighbours that share memory are counted as
+    /// if they did not.
+    pub(crate) fn push(&mut self, group: Group) {
         self.bytes += group.buf.capacity();
         self.groups.push_back(group);
         while self.bytes > self.bytes_max
@@ -138,6 +88,26 @@ impl RecentGroups {
         {
             self.bytes -= oldest.buf.capacity();
         }
+    }
+
+    /// The group at exactly `offset`, in whatever order they were added.
+    fn exactly_at(&self, offset: u64) -> Option<Group> {
+        let mut newest_first = self.groups.iter().rev();
+        newest_first.find(|g| g.header.offset == offset).cloned()
+    }
+
+    /// Bytes of the group that was added last.
+    fn last_bytes(&self) -> usize {
+        self.groups.back().map_or(0, |group| group.range.len())
+    }
+
+    /// The first group at or after `offset`, if the cache reaches back that far; of groups added in log order.
+    fn at(&self, offset: u64) -> Option<Group> {
+        if self.groups.front()?.header.offset > offset {
+            return None;
+        }
+        let at = self.groups.partition_point(|g| g.header.offset < offset);
+        self.groups.get(at).cloned()
     }
 }
 
@@ -268,7 +238,7 @@ impl<E: Env> LogReader<E> {
             return Ok(Err(Missing::AtEnd));
         }
         let answers = self.budget.is_some();
-        if answers && let Some(group) = self.wal.recent().borrow().at(at) {
+        if answers && let Some(group) = self.wal.recent().borrow().exactly_at(at) {
             return Ok(Ok(group));
         }
         let damage = match self.read_at(at).await? {
@@ -416,18 +386,18 @@ mod tests {
             let header = crate::wal::group::seal_group(&mut buf, &seal);
             Group::read(header, &buf)
         };
-        let mut recent = RecentGroups::new(2 * BLOCK_BYTES);
+        let mut recent = GroupCache::new(2 * BLOCK_BYTES);
         for offset in [0, 4096, 8192] {
             recent.push(group(offset));
         }
-        let found = |offset| recent.at(offset).map(|group| group.header.offset);
+        let found = |offset| recent.exactly_at(offset).map(|group| group.header.offset);
         assert_eq!(
             [0, 4096, 8192, 1].map(found),
             [None, Some(4096), Some(8192), None]
         );
-        let mut none = RecentGroups::new(BLOCK_BYTES - 1);
+        let mut none = GroupCache::new(BLOCK_BYTES - 1);
         none.push(group(0));
-        assert!(none.at(0).is_none() && none.bytes == 0);
+        assert!(none.exactly_at(0).is_none() && none.bytes == 0);
     }
 
     #[test]

@@ -312,7 +312,7 @@ fn wait(
                 state.go_on(Stage::Stopped(reason.clone()));
                 outcome = outcome.and(Err(CliError::log_stopped(reason)));
             }
-            // The second ends the process.
+            // It drains already; a second signal ends the process (`watch_signals`).
             Some(Step::Notice(Notice::Signal(_))) => {}
             // Every shard is done.
             None => {

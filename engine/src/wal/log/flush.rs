@@ -14,6 +14,7 @@ use crate::env::{AlignedBuf, Env, File};
 use crate::sync::race;
 use crate::wal::alone::Clocks;
 use crate::wal::group::{FLAG_MARKER, GroupSeal, seal_summed};
+use crate::wal::reader::Group;
 
 /// An idle log writes its marker after this long.
 const IDLE: Duration = Duration::from_secs(1);
@@ -184,7 +185,8 @@ impl<E: Env> Wal<E> {
             group.expect("in flight until finished").done = true;
             while let Some(group) = state.in_flight.pop_front_if(|g| g.done) {
                 state.advance(&group, now_ns);
-                self.0.cache.borrow_mut().push(group.header, group.buf);
+                let group = Group::whole(group.header, group.buf);
+                self.0.cache.borrow_mut().push(group);
             }
             let durable = state.durable_groups;
             while let Some((_, then)) = state.completions.pop_front_if(|(g, _)| *g <= durable) {
