@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, timeout};
 
 use super::outbox::Outbox;
-use super::{Conn, Message, ORDINAL_BITS, Route};
+use super::{Conn, Message, ORDINAL_BITS, Route, Taken};
 use crate::error::{Error, Result};
 use crate::session::{Ack, Core};
 
@@ -31,6 +31,8 @@ pub(super) type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 const READ_BYTES: usize = 64 << 10;
 /// Room made at once for what a header announces.
 const ROOM_BYTES: usize = 4 << 20;
+/// Longest time that small appends wait for company: what is in flight may belong to a log that stalls.
+const HELD_MAX: Duration = Duration::from_millis(1);
 /// Silence that ends a connection, in heartbeats.
 const SILENT_HEARTBEATS: u32 = 3;
 /// Heartbeats within which what was sent must have got through.
@@ -65,21 +67,27 @@ async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io:
     let stuck = heartbeat * STUCK_HEARTBEATS;
     let mut spent = Outbox::default();
     loop {
-        {
-            let mut state = conn.lock();
-            if state.dead.is_some() {
-                return Ok(());
+        match conn.take_outbox(&mut spent) {
+            Taken::Dead => return Ok(()),
+            Taken::All => {}
+            Taken::Held => {
+                if timeout(HELD_MAX, conn.wake_writer.notified())
+                    .await
+                    .is_err()
+                {
+                    conn.release();
+                }
+                continue;
             }
-            state.outbox.take(&mut spent);
-        }
-        if spent.is_empty() {
-            wait_for_work(conn, heartbeat).await?;
-            // Where others are in flight, whoever woke the writer may have more to say at once: one write
-            // for all of it. One alone leaves now.
-            if conn.is_pipelined() {
-                tokio::task::yield_now().await;
+            Taken::Nothing => {
+                wait_for_work(conn, heartbeat).await?;
+                // Where others are in flight, whoever woke the writer may have more to say at once: one
+                // write for all of it. One alone leaves now.
+                if conn.is_pipelined() {
+                    tokio::task::yield_now().await;
+                }
+                continue;
             }
-            continue;
         }
         let ended = async {
             while conn.end().is_none() {
@@ -114,7 +122,7 @@ async fn wait_for_work(conn: &Conn, heartbeat: Duration) -> std::io::Result<()> 
     }
     let id = state.next_reply;
     state.next_reply += 1;
-    state.outbox.push(&Request::Ping {}, id);
+    state.push_now(&Request::Ping {}, id);
     Ok(())
 }
 
@@ -184,6 +192,7 @@ fn dispatch(conn: &Arc<Conn>, received: &mut BytesMut, batch: &mut Dispatch) -> 
     batch.flush(conn)?;
     if any {
         conn.useful.store(true, Ordering::Relaxed);
+        conn.release();
         conn.feed_starved();
     }
     Ok(needed)

@@ -6,6 +6,8 @@
 //!
 //! **Invariants**
 //! - Sending and receiving are tasks of their own: answers are read whatever waits to be sent.
+//! - A small append waits for company while many are in flight: until an answer comes, enough has gathered,
+//!   or a millisecond has passed.
 //! - Appends in flight stay within the server's credit; one alone may be larger than it.
 //! - When a connection ends, everybody who waits on it is told, once.
 //! - Locks: a session's before the connection's, never the other way round.
@@ -40,6 +42,11 @@ const ORDINAL_BITS: u32 = 40;
 /// A connection whose slots are used up is not used for more: they are never given twice. Nor is one that has
 /// bound as many feeds as it may.
 const SLOTS_MAX: u64 = 1 << (64 - ORDINAL_BITS);
+
+/// From this many bytes on appends don't wait for company.
+const HELD_BYTES_MAX: u64 = 4 << 10;
+/// Nor do they from this part of what is in flight on.
+const HELD_PART: u64 = 4;
 
 /// A message of the server, whole.
 #[derive(Debug, Clone)]
@@ -88,8 +95,23 @@ struct State {
     /// As many feeds are bound as may be.
     bound_up: bool,
     unanswered_bytes: u64,
+    /// What waits may leave, few as it is: something was answered since the last write, or it is not
+    /// appends alone.
+    may_write: bool,
+    /// The writer waits for an answer, or for more to send.
+    held: bool,
     /// When the oldest ping was sent that has no pong.
     pinged: Option<Instant>,
+}
+
+/// What the writer got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    All,
+    Nothing,
+    /// Something waits for company.
+    Held,
+    Dead,
 }
 
 /// The connection, locked to send appends.
@@ -114,6 +136,8 @@ impl Conn {
                 next_slot: 1,
                 bound_up: false,
                 unanswered_bytes: 0,
+                may_write: true,
+                held: false,
                 pinged: None,
             }),
             wake_writer: Notify::new(),
@@ -173,6 +197,7 @@ impl Conn {
             return Err(Error::over("request", bytes, limit));
         }
         state.replies.insert(id, sender);
+        state.may_write = true;
         drop(state);
         self.wake_writer.notify_one();
         Ok((id, reply))
@@ -182,7 +207,7 @@ impl Conn {
     pub(crate) fn tell(&self, request: &Request<'_>, slot: u64) {
         let mut state = self.lock();
         if state.dead.is_none() {
-            state.outbox.push(request, slot << ORDINAL_BITS);
+            state.push_now(request, slot << ORDINAL_BITS);
             drop(state);
             self.wake_writer.notify_one();
         }
@@ -244,7 +269,7 @@ impl Conn {
     pub(crate) fn goodbye(&self) {
         let mut state = self.lock();
         if state.dead.is_none() {
-            state.outbox.push(&Request::Goodbye {}, 0);
+            state.push_now(&Request::Goodbye {}, 0);
             drop(state);
             self.wake_writer.notify_one();
         }
@@ -273,8 +298,37 @@ impl Conn {
 
     /// Whether appends are at the server besides those that wait to be written.
     fn is_pipelined(&self) -> bool {
-        let state = self.lock();
-        state.unanswered_bytes > state.outbox.bytes()
+        self.lock().is_pipelined()
+    }
+
+    /// Takes what waits to be written, unless it should wait for company; `spent` as in [`Outbox::take`].
+    fn take_outbox(&self, spent: &mut Outbox) -> Taken {
+        let mut state = self.lock();
+        if state.dead.is_some() {
+            return Taken::Dead;
+        }
+        state.held = state.holds();
+        if state.held {
+            return Taken::Held;
+        }
+        state.outbox.take(spent);
+        match spent.is_empty() {
+            true => Taken::Nothing,
+            false => {
+                state.may_write = false;
+                Taken::All
+            }
+        }
+    }
+
+    /// Something was answered, or it took too long: what was held may go.
+    fn release(&self) {
+        let mut state = self.lock();
+        state.may_write = true;
+        if std::mem::take(&mut state.held) {
+            drop(state);
+            self.wake_writer.notify_one();
+        }
     }
 
     /// Lets sessions go on that had waited for credit.
@@ -295,6 +349,28 @@ impl State {
             Some(error) => Err(error.with_effects(Effects::None)),
             None => Ok(()),
         }
+    }
+
+    fn is_pipelined(&self) -> bool {
+        self.unanswered_bytes > self.outbox.bytes()
+    }
+
+    /// Adds a request that nothing holds back.
+    fn push_now(&mut self, request: &Request<'_>, id: u64) {
+        self.outbox.push(request, id);
+        self.may_write = true;
+    }
+
+    /// Whether what waits should wait for company: each write costs both sides more than a small append.
+    fn holds(&self) -> bool {
+        !self.may_write && !self.outbox.is_empty() && !self.is_worth_a_write()
+    }
+
+    /// Enough waits, for itself or beside what is in flight.
+    fn is_worth_a_write(&self) -> bool {
+        let waiting = self.outbox.bytes();
+        let in_flight = self.unanswered_bytes.saturating_sub(waiting);
+        waiting >= HELD_BYTES_MAX.min(in_flight / HELD_PART)
     }
 }
 
@@ -322,7 +398,9 @@ impl Sending<'_> {
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        if self.was_idle && !self.state.outbox.is_empty() {
+        let enough = self.state.held && self.state.is_worth_a_write();
+        if enough || (self.was_idle && !self.state.outbox.is_empty()) {
+            self.state.held = false;
             self.conn.wake_writer.notify_one();
         }
     }
@@ -345,3 +423,6 @@ impl Drop for Forget<'_> {
         self.conn.lock().replies.remove(&self.id);
     }
 }
+
+#[cfg(test)]
+mod tests;
