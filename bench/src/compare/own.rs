@@ -85,8 +85,12 @@ pub fn serve(workdir: &Workdir, config: &EngineConfig) -> Result<(NativeTarget, 
     std::fs::create_dir_all(&dir)?;
     let settings = dir.join("sealog.toml");
     let text = format!(
-        "wal.disk_bytes_max = {}\nwal.lane_start_bytes = {}\ninflight_bytes_max = {}\n",
-        config.wal.disk_bytes_max, config.wal.lane_start_bytes, config.inflight_bytes_max
+        "logs = {}\nshards = {}\nwal.disk_bytes_max = {}\nwal.lane_start_bytes = {}\ninflight_bytes_max = {}\n",
+        config.logs,
+        config.shards,
+        config.wal.disk_bytes_max,
+        config.wal.lane_start_bytes,
+        config.inflight_bytes_max
     );
     std::fs::write(&settings, text)?;
     let address = free_address()?;

@@ -1,13 +1,15 @@
 //! Shards: the engine on one shard and on two, each with a generator on its own executor and a disk in
-//! memory: what a second core brings when the disk doesn't bound.
+//! memory: what a second core brings when the disk doesn't bound. And a server of one and of two, over TCP:
+//! what a record costs it.
 //!
 //! **Invariants**
 //! - A shard's engine, producers and disk share nothing with the other shard's but the process.
 //! - Records are framed inside the measured time; each is an append of its own.
 //!
-//! **Not here**: the disk (`memory`), sockets.
+//! **Not here**: the disk (`memory`), the server (`tcp`).
 
 mod memory;
+mod tcp;
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -19,7 +21,7 @@ use sealog_engine::bucket::FolderBucket;
 use sealog_engine::env::{CommitMethod, Env, GlommioEnv, ShardHooks, ShardOptions, start_shards};
 use sealog_engine::{AppendSession, EngineConfig, FeedOptions, Handle, SessionOptions};
 use sealog_frame::{BatchBuilder, Record};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sides::{Bench, SEED};
 use super::verdicts::Ratios;
@@ -70,7 +72,7 @@ pub fn run(bench: &Bench<'_>, workload: &Workload, report: &mut Report) -> Resul
         }
     }
     tell(report, workload, &ones, &twos);
-    Ok(())
+    tcp::run(bench, report)
 }
 
 fn tell(report: &mut Report, workload: &Workload, ones: &[Figures], twos: &[Figures]) {
@@ -79,19 +81,7 @@ fn tell(report: &mut Report, workload: &Workload, ones: &[Figures], twos: &[Figu
         Ratios::of_figures(pairs)
     };
     let title = format!("{}: {}", workload.name, workload.title);
-    let columns = ["shards", "records/s (min..max)", "shard CPU us/record"];
-    let mut table = Table::new(title, &columns);
-    for (shards, figures) in [(1, ones), (2, twos)] {
-        let rates: Vec<f64> = figures.iter().map(|f| f.records_per_s).collect();
-        let cpu: Vec<f64> = figures.iter().map(|f| f.cpu_us).collect();
-        let (low, high) = spread(&rates);
-        table.row(vec![
-            shards.to_string(),
-            format!("{:.0} ({low:.0}..{high:.0})", median(&rates)),
-            format!("{:.2}", median(&cpu)),
-        ]);
-    }
-    report.tables.push(table);
+    report.tables.push(table(title, ones, twos));
     let rate = ratios(|figures| figures.records_per_s);
     let cpu = ratios(|figures| figures.cpu_us);
     let name = format!("shards: records/s of 2 / 1, {}", rate.describe());
@@ -103,10 +93,6 @@ fn tell(report: &mut Report, workload: &Workload, ones: &[Figures], twos: &[Figu
     let mut per_record = Target::at_most(name, cpu.median(), CPU_RATIO_MAX);
     per_record.only_goal = true;
     report.targets.push(per_record);
-    let rows = |figures: &[Figures]| {
-        let row = |f: &Figures| json!({ "records_per_s": f.records_per_s, "cpu_us": f.cpu_us });
-        figures.iter().map(row).collect::<Vec<_>>()
-    };
     report.data.insert(
         workload.name.to_owned(),
         json!({
@@ -115,10 +101,31 @@ fn tell(report: &mut Report, workload: &Workload, ones: &[Figures], twos: &[Figu
     );
 }
 
+fn table(title: String, ones: &[Figures], twos: &[Figures]) -> Table {
+    let columns = ["shards", "records/s (min..max)", "CPU us/record"];
+    let mut table = Table::new(title, &columns);
+    for (shards, figures) in [(1, ones), (2, twos)] {
+        let rates: Vec<f64> = figures.iter().map(|f| f.records_per_s).collect();
+        let cpu: Vec<f64> = figures.iter().map(|f| f.cpu_us).collect();
+        let (low, high) = spread(&rates);
+        table.row(vec![
+            shards.to_string(),
+            format!("{:.0} ({low:.0}..{high:.0})", median(&rates)),
+            format!("{:.2}", median(&cpu)),
+        ]);
+    }
+    table
+}
+
+fn rows(figures: &[Figures]) -> Vec<Value> {
+    let row = |f: &Figures| json!({ "records_per_s": f.records_per_s, "cpu_us": f.cpu_us });
+    figures.iter().map(row).collect()
+}
+
 /// What a run came to.
 struct Figures {
     records_per_s: f64,
-    /// Of the shards' threads, generator included, per record.
+    /// Per record: of the shards' threads, generator included; of the server's process over TCP.
     cpu_us: f64,
 }
 
