@@ -5,25 +5,24 @@
 //!   so that waiting callers cost no memory of the engine's.
 //! - A call whose shard is gone answers an error; it never hangs.
 //!
-//! **Not here**: threads (`engine`), decisions (`shard`).
+//! **Not here**: threads (`engine`), decisions (`shard`), what else than appending and reading may be done (`ops`).
+
+mod ops;
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use sealog_frame::{Batch, FrameLimits};
 
-use crate::append::{AppendResult, Lease};
-use crate::commit::{Commit, CommitKind};
+use crate::append::AppendResult;
 use crate::datadir::Marker;
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::feed::FeedOptions;
-use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
-use crate::limits::{EngineConfig, check_commit_message};
-use crate::producer::ProducerState;
+use crate::ids::FeedId;
+use crate::limits::EngineConfig;
 use crate::read::{ReadChunk, ReadRequest};
 use crate::recovery::Report;
-use crate::shard::{Answer, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo};
+use crate::shard::{Answer, FeedRef, LogService};
 use crate::sync::{Budget, race};
 use crate::wal::log::WalStats;
 
@@ -244,102 +243,6 @@ impl<E: Env> Handle<E> {
         self.call(log, job).await
     }
 
-    /// Creates a feed; creating it again with the same options is success.
-    ///
-    /// # Errors
-    /// [`Error::FeedName`], [`Error::FeedExists`] (other options), [`Error::FeedsFull`],
-    /// [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Dropped after it was sent, the feed may exist.
-    pub async fn create_feed(&self, feed: &str, options: FeedOptions) -> Result<FeedId> {
-        let name = feed.to_owned();
-        self.call(self.log_of(feed), move |s, answer| {
-            s.create_feed(name, options, answer)
-        })
-        .await
-    }
-
-    /// Deletes a feed and all that is in it.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Dropped after it was sent, the feed may be gone.
-    pub async fn delete_feed(&self, feed: &str) -> Result<()> {
-        let name = feed.to_owned();
-        self.call(self.log_of(feed), move |s, answer| {
-            s.delete_feed(name, answer)
-        })
-        .await
-    }
-
-    /// What a feed is.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn feed(&self, feed: &str) -> Result<FeedInfo> {
-        let name = feed.to_owned();
-        self.ask(self.log_of(feed), |s| async move { s.feed(&name).await })
-            .await
-    }
-
-    /// Up to `limit` feeds whose names begin with `prefix` and come after `after`, in name order.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn list_feeds(
-        &self,
-        prefix: &str,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<FeedInfo>> {
-        let mut all = Vec::new();
-        for log in 0..self.logs() {
-            let (prefix, after) = (prefix.to_owned(), after.to_owned());
-            let ask = move |s: Rc<LogService<E>>| async move {
-                s.list_feeds(&prefix, &after, limit).await
-            };
-            all.extend(self.ask(log, ask).await?);
-        }
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all.truncate(limit);
-        Ok(all)
-    }
-
-    /// Takes the writer lease and opens a new stream; the writer before is fenced.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Dropped after it was sent, the writer before may be fenced and a stream open.
-    pub async fn open(&self, feed: &str) -> Result<Lease> {
-        let name = feed.to_owned();
-        self.call(self.log_of(feed), move |s, answer| s.open(name, answer))
-            .await
-    }
-
-    /// Takes the writer lease over the newest unsealed stream; the writer before is fenced.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::NoOpenStream`], [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Dropped after it was sent, the writer before may be fenced.
-    pub async fn resume(&self, feed: &str) -> Result<Lease> {
-        let name = feed.to_owned();
-        self.call(self.log_of(feed), move |s, answer| s.resume(name, answer))
-            .await
-    }
-
     /// Appends a batch; returns when it is durable.
     ///
     /// # Errors
@@ -419,135 +322,6 @@ impl<E: Env> Handle<E> {
             batch.as_bytes().len() as u64,
             limits.frame_bytes_max(),
         )
-    }
-
-    /// Seals the open stream and waits until its commit is published. `token` is the writer epoch,
-    /// `None` a cooperative caller.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`], [`Error::TokenRequired`], [`Error::NoOpenStream`],
-    /// [`Error::AbandonedStream`], [`Error::OverLimit`] (message). After [`Error::Closed`] or
-    /// [`Error::Poisoned`] effects are unknown; publication of a sealed stream finishes by itself.
-    ///
-    /// # Cancel safety
-    /// Dropped after it was sent, the stream may be sealed.
-    pub async fn seal(&self, feed: &str, token: Option<Epoch>, message: &str) -> Result<Commit> {
-        let (name, message) = (feed.to_owned(), message.to_owned());
-        self.call(self.log_of(feed), move |s, answer| {
-            s.seal(name, token, message, answer)
-        })
-        .await
-    }
-
-    /// Settles an unsealed stream as it stands, as a commit (`Sealed`) or as a gap (`Discarded`):
-    /// the given one, else the oldest.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::StreamSettled`],
-    /// [`Error::NoOpenStream`], [`Error::AbandonedStream`] naming an older one, [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Dropped after it was sent, the stream may be settled.
-    pub async fn settle_stream(
-        &self,
-        feed: &str,
-        stream: Option<StreamId>,
-        kind: CommitKind,
-        message: &str,
-    ) -> Result<Commit> {
-        check_commit_message(message)?;
-        let (name, message) = (feed.to_owned(), message.to_owned());
-        let job = move |s: &Rc<LogService<E>>, answer| {
-            s.settle_stream(name, stream, kind, message, answer);
-        };
-        self.call(self.log_of(feed), job).await
-    }
-
-    /// Waits until everything sealed of a feed is published; answers how many commits that took.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: publication goes on by itself.
-    pub async fn repair(&self, feed: &str) -> Result<u64> {
-        let name = feed.to_owned();
-        self.ask(self.log_of(feed), |s| async move { s.repair(&name).await })
-            .await
-    }
-
-    /// Up to `limit` streams with ids after `after`, oldest first.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Corrupt`], [`Error::Bucket`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn list_streams(
-        &self,
-        feed: &str,
-        after: StreamId,
-        limit: usize,
-    ) -> Result<Vec<StreamInfo>> {
-        let name = feed.to_owned();
-        let ask =
-            move |s: Rc<LogService<E>>| async move { s.list_streams(&name, after, limit).await };
-        self.ask(self.log_of(feed), ask).await
-    }
-
-    /// Up to `limit` published commits from number `from` on; fewer, but one at least if there is one, when
-    /// their messages are long.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Corrupt`], [`Error::Bucket`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn list_commits(
-        &self,
-        feed: &str,
-        from: CommitNumber,
-        limit: usize,
-    ) -> Result<Vec<Commit>> {
-        let name = feed.to_owned();
-        let ask =
-            move |s: Rc<LogService<E>>| async move { s.list_commits(&name, from, limit).await };
-        self.ask(self.log_of(feed), ask).await
-    }
-
-    /// Up to `limit` producers with ids after `after`, in id order.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn list_producers(
-        &self,
-        feed: &str,
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<ProducerInfo>> {
-        let (name, after) = (feed.to_owned(), after.map(<[u8]>::to_vec));
-        let ask = move |s: Rc<LogService<E>>| async move {
-            s.list_producers(&name, after.as_deref(), limit).await
-        };
-        self.ask(self.log_of(feed), ask).await
-    }
-
-    /// Where a producer stands; `None` if it was never seen, or was forgotten.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn producer(&self, feed: &str, id: &[u8]) -> Result<Option<ProducerState>> {
-        let (name, id) = (feed.to_owned(), id.to_vec());
-        self.ask(self.log_of(feed), |s| async move {
-            s.producer(&name, &id).await
-        })
-        .await
     }
 
     /// Reads one answer's worth of records.
