@@ -139,6 +139,7 @@ fn feeds(count: u64) -> (Feeds, FeedId) {
         };
         last = feeds.next_id();
         let created = Change::FeedCreated {
+            attributes: Box::default(),
             name: format!("feed-{n}"),
             keys: true,
             exclusive: false,

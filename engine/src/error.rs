@@ -30,6 +30,12 @@ pub enum Error {
         /// Name asked for.
         feed: String,
     },
+    /// The feed is closed: it takes no more batches, and no stream opens in it.
+    #[error("feed {feed:?} is closed")]
+    FeedClosed {
+        /// Its name.
+        feed: String,
+    },
     /// A feed of that name exists with other options.
     #[error("feed {feed:?} exists already with other options")]
     FeedExists {

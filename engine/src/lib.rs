@@ -45,7 +45,7 @@ pub use engine::{
     AppendSession, Engine, Handle, LocalLog, ProductionEnv, SessionOptions, ShardSide, Ticket,
 };
 pub use error::{Effects, Error, Result};
-pub use feed::FeedOptions;
+pub use feed::{Closing, FeedOptions};
 #[cfg(feature = "s3")]
 pub use inspect::inspect_object;
 pub use inspect::{InspectOptions, Node, inspect};
@@ -55,7 +55,8 @@ pub use limits::{
 pub use read::{Held, ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{
-    Direct, FeedInfo, FeedRef, LogService, LogUsage, ProducerInfo, StreamInfo, StreamPhase, Usage,
+    CloseRequest, Closed, Direct, FeedInfo, FeedRef, LogService, LogUsage, ProducerInfo,
+    StreamInfo, StreamPhase, Usage,
 };
 pub use sync::{Budget, Event, Listen, Permit};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

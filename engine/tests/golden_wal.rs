@@ -91,6 +91,7 @@ fn created(feed: FeedId, name: &str) -> Row {
         name: name.to_owned(),
         keys: true,
         exclusive: false,
+        attributes: Box::default(),
         time_ms: TIME_MS,
     };
     change(feed, 0, made)
@@ -413,8 +414,8 @@ fn checkpoint_v1_files_decode() {
     assert_eq!(found.streams, expected.streams);
     assert_eq!(found.head, expected.head);
     assert_eq!(
-        (&*found.name, found.options),
-        ("plant/pump-1", expected.options)
+        (&*found.name, &found.options),
+        ("plant/pump-1", &expected.options)
     );
     assert_eq!((found.next_sequence, found.epoch), (8, Epoch(3)));
     assert_eq!(

@@ -161,6 +161,7 @@ impl Subject for EngineSubject {
         let options = FeedOptions {
             keys: true,
             exclusive: false,
+            ..FeedOptions::default()
         };
         outcome(self.handle.create_feed(feed, options).await).map(|id| id.0)
     }

@@ -6,6 +6,7 @@
 //! - LEASE-2: a batch without one never raises the epoch; an exclusive feed refuses it.
 //! - LEASE-3: a duplicate is recognised before the match sequence is looked at, so that a retry of an
 //!   accepted batch never answers a mismatch.
+//! - LEASE-6: a closed feed answers duplicates and refuses everything else.
 //! - LEASE-5: what a writer foresees is what it is answered, as long as nobody else writes in between.
 //!
 //! **Not here**: limits of the frame (its own crate), room in the log (`wal`).
@@ -56,7 +57,11 @@ pub(crate) fn foresee(feed: &Feed, batch: &FrameView<'_>) -> Decision {
 /// # Errors
 /// [`Error::FeedName`], [`Error::SequenceMismatch`], [`Error::ProducerGap`],
 /// [`Error::KeysNotAllowed`]; there are no effects.
-pub fn foresee_first(name: &str, options: FeedOptions, batch: &FrameView<'_>) -> Result<(), Error> {
+pub fn foresee_first(
+    name: &str,
+    options: &FeedOptions,
+    batch: &FrameView<'_>,
+) -> Result<(), Error> {
     check_feed_name(name)?;
     let ground = Ground {
         name,
@@ -64,6 +69,7 @@ pub fn foresee_first(name: &str, options: FeedOptions, batch: &FrameView<'_>) ->
         last: None,
         producers: None,
         open: true,
+        closed: false,
     };
     check_content(&ground, batch).map(drop)
 }
@@ -76,6 +82,7 @@ struct Ground<'a> {
     producers: Option<&'a Producers>,
     /// No stream is open: the batch would open one.
     open: bool,
+    closed: bool,
 }
 
 impl<'a> Ground<'a> {
@@ -86,6 +93,7 @@ impl<'a> Ground<'a> {
             last: feed.last_sequence(),
             producers: feed.producers.as_deref(),
             open: feed.open_stream().is_none(),
+            closed: feed.closed.is_some(),
         }
     }
 }
@@ -102,6 +110,15 @@ fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
 }
 
 fn check_content(ground: &Ground<'_>, batch: &FrameView<'_>) -> Result<Decision, Error> {
+    match check_producer(ground, batch) {
+        Ok(Decision::Accept { .. }) | Err(_) if ground.closed => Err(Error::FeedClosed {
+            feed: ground.name.to_owned(),
+        }),
+        decision => decision,
+    }
+}
+
+fn check_producer(ground: &Ground<'_>, batch: &FrameView<'_>) -> Result<Decision, Error> {
     let mut new_producer = false;
     if let Some(producer) = batch.producer() {
         let verdict = match ground.producers {

@@ -23,7 +23,7 @@ use crate::limits::EngineConfig;
 use crate::read::{ReadChunk, ReadRequest};
 use crate::recovery::Report;
 use crate::shard::{Answer, FeedRef, LogService};
-use crate::sync::{Budget, race};
+use crate::sync::{Budget, Permit, race};
 use crate::wal::log::WalStats;
 
 /// A call on its way to a log.
@@ -278,13 +278,8 @@ impl<E: Env> Handle<E> {
         batch: Batch,
         done: impl FnOnce(&Result<AppendResult>) + Send + 'static,
     ) -> Result<flume::Receiver<Result<AppendResult>>> {
-        self.check_limits(&batch)?;
         let log = self.log_of(feed);
-        let (_, budget) = self.port(log)?;
-        let permit = budget
-            .acquire(batch.as_bytes().len())
-            .await
-            .ok_or_else(|| self.gone())?;
+        let permit = self.permit(log, &batch).await?;
         let name = feed.to_owned();
         self.send(log, move |s, answer: Answer<AppendResult>| {
             let answer = Box::new(move |result: Result<AppendResult>| {
@@ -298,6 +293,14 @@ impl<E: Env> Handle<E> {
             s.append(feed, batch, permit, answer);
         })
         .await
+    }
+
+    /// Room for a batch that is within the limits.
+    async fn permit(&self, log: usize, batch: &Batch) -> Result<Permit> {
+        self.check_limits(batch)?;
+        let (_, budget) = self.port(log)?;
+        let permit = budget.acquire(batch.as_bytes().len()).await;
+        permit.ok_or_else(|| self.gone())
     }
 
     pub(super) fn check_limits(&self, batch: &Batch) -> Result<()> {

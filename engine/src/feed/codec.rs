@@ -4,11 +4,16 @@
 //! - CKPT-4: decode(encode(chunk)) gives the same state, volatile fields aside.
 
 use super::store::Doomed;
-use super::{Feed, FeedOptions, Feeds, Head, IndexEntry, Stream, Totals};
+use super::{Closing, Feed, FeedOptions, Feeds, Head, IndexEntry, Stream, Totals};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
-use crate::wal::entry::{Seal, flag, put_pack, take_pack, text};
+use crate::wal::entry::{
+    Seal, feed_flags, flag, put_pack, take_attributes, take_feed_flags, take_pack, text,
+};
+
+/// Bit of a feed's first flag byte, whose bit 0 says that records may carry keys.
+const FLAG_CLOSED: u8 = 2;
 
 impl Feeds {
     /// The feeds of `chunk`, living and doomed.
@@ -99,11 +104,31 @@ fn in_order(id: FeedId, next: u64, last: FeedId) -> Result<u64, DecodeError> {
     id.0.checked_add(1).ok_or(invalid("feed id", id.0))
 }
 
+/// The first flag byte: whether records may carry keys, and whether the feed is closed.
+fn take_keys_and_closed(r: &mut Reader<'_>) -> Result<(bool, bool), DecodeError> {
+    match r.u8()? {
+        flags @ 0..=3 => Ok((flags & 1 != 0, flags & FLAG_CLOSED != 0)),
+        flags => Err(invalid("flag", flags.into())),
+    }
+}
+
 impl Feed {
     fn encode(&self, w: &mut Writer) {
         w.u64(self.id.0).bytes(self.name.as_bytes());
-        w.u8(u8::from(self.options.keys))
-            .u8(u8::from(self.options.exclusive));
+        let FeedOptions {
+            keys,
+            exclusive,
+            attributes,
+        } = &self.options;
+        let closed = u8::from(self.closed.is_some()) * FLAG_CLOSED;
+        w.u8(u8::from(*keys) | closed)
+            .u8(feed_flags(*exclusive, attributes));
+        if !attributes.is_empty() {
+            w.bytes(attributes);
+        }
+        if let Some(closing) = &self.closed {
+            w.u64(closing.time_ms).bytes(&closing.note);
+        }
         w.u64(self.created_ms)
             .u64(self.epoch.0)
             .u64(self.next_sequence)
@@ -127,14 +152,25 @@ impl Feed {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let id = FeedId(r.u64()?);
         let name = text(r)?.into();
+        let (keys, is_closed) = take_keys_and_closed(r)?;
+        let (exclusive, has_attributes) = take_feed_flags(r)?;
         let options = FeedOptions {
-            keys: flag(r)?,
-            exclusive: flag(r)?,
+            keys,
+            exclusive,
+            attributes: take_attributes(r, has_attributes)?,
+        };
+        let closed = match is_closed {
+            true => Some(Box::new(Closing {
+                time_ms: r.u64()?,
+                note: r.bytes()?.into(),
+            })),
+            false => None,
         };
         let mut feed = Self {
             id,
             name,
             options,
+            closed,
             created_ms: r.u64()?,
             epoch: Epoch(r.u64()?),
             next_sequence: r.u64()?,

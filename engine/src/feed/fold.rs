@@ -9,7 +9,7 @@
 use sealog_frame::FrameView;
 
 use super::codec::reserve_first;
-use super::{Feed, Feeds, Head, IndexEntry, Stream, Totals};
+use super::{Closing, Feed, Feeds, Head, IndexEntry, Stream, Totals};
 use crate::commit::{CommitKind, PackRef};
 use crate::ids::{CommitNumber, FeedId, StreamId};
 use crate::limits::PRODUCER_RANGES_PER_LOG_MAX;
@@ -141,6 +141,7 @@ impl Feed {
                 Ok(())
             }
             Change::Published { digest } => self.published(stream, *digest),
+            Change::FeedClosed { note, time_ms } => self.close(note, *time_ms),
             Change::FeedCreated { .. }
             | Change::FeedDeleted { .. }
             | Change::FeedCleaned
@@ -154,7 +155,21 @@ impl Feed {
             .ok_or_else(|| Misfit(format!("no stream {id} in feed id {feed}")))
     }
 
+    fn close(&mut self, note: &[u8], time_ms: u64) -> Fold {
+        if self.closed.is_some() {
+            return misfit("feed closed twice");
+        }
+        self.closed = Some(Box::new(Closing {
+            time_ms,
+            note: note.into(),
+        }));
+        Ok(())
+    }
+
     fn open(&mut self, id: StreamId) -> Fold {
+        if self.closed.is_some() {
+            return misfit(format!("stream {id} opened in a closed feed"));
+        }
         if id != self.next_stream {
             return misfit(format!("stream {id} opened, {} is next", self.next_stream));
         }
@@ -179,6 +194,9 @@ impl Feed {
         if frame.base_sequence() != self.next_sequence {
             let (base, next) = (frame.base_sequence(), self.next_sequence);
             return misfit(format!("batch at sequence {base}, {next} is next"));
+        }
+        if self.closed.is_some() {
+            return misfit("batch into a closed feed");
         }
         let end = frame.end_sequence();
         if end <= frame.base_sequence() {

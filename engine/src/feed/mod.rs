@@ -26,12 +26,23 @@ use crate::producer::Producers;
 use crate::wal::entry::Seal;
 
 /// How a feed was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedOptions {
     /// Records may carry keys.
     pub keys: bool,
     /// Batches without a fencing token are refused.
     pub exclusive: bool,
+    /// What the maker keeps with the feed, at most 4,096 bytes: the engine doesn't look at them.
+    pub attributes: Box<[u8]>,
+}
+
+/// How a feed was closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closing {
+    /// When, in milliseconds since the Unix epoch.
+    pub time_ms: u64,
+    /// What whoever closed it keeps with that, at most 4,096 bytes: the engine doesn't look at them.
+    pub note: Box<[u8]>,
 }
 
 /// Where in the log a run of a stream's batches begins.
@@ -151,6 +162,8 @@ pub struct Feed {
     pub head: Head,
     /// Unpublished streams: FEED-2.
     pub streams: Vec<Stream>,
+    /// No batch and no stream comes any more.
+    pub closed: Option<Box<Closing>>,
     /// Idempotent producers, once there is one.
     pub producers: Option<Box<Producers>>,
     /// Running number of the last group that holds an entry of this feed (not persisted).

@@ -218,6 +218,7 @@ impl Feeds {
             name,
             keys,
             exclusive,
+            attributes,
             time_ms,
         } = change
         else {
@@ -236,6 +237,7 @@ impl Feeds {
             options: FeedOptions {
                 keys: *keys,
                 exclusive: *exclusive,
+                attributes: attributes.clone(),
             },
             created_ms: *time_ms,
             epoch: Epoch(0),
@@ -246,6 +248,7 @@ impl Feeds {
             next_commit: CommitNumber(0),
             head: Head::default(),
             streams: Vec::new(),
+            closed: None,
             producers: None,
             last_group: at.group,
             needed_cached: None,

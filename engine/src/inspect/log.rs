@@ -124,14 +124,20 @@ fn change_node(input: &Input, change: &Change) -> (&'static str, Node) {
             name,
             keys,
             exclusive,
+            attributes,
             time_ms,
         } => {
             let content = fields! {
-                name: name.clone(), keys: *keys, exclusive: *exclusive, time_ms: *time_ms,
+                name: name.clone(), keys: *keys, exclusive: *exclusive,
+                attributes: input.preview(attributes), time_ms: *time_ms,
             };
             ("feed created", content)
         }
         Change::FeedDeleted { time_ms } => ("feed deleted", fields! { time_ms: *time_ms }),
+        Change::FeedClosed { note, time_ms } => (
+            "feed closed",
+            fields! { note: input.preview(note), time_ms: *time_ms },
+        ),
         Change::FeedCleaned => ("feed cleaned", fields! {}),
         Change::StreamOpened { epoch } => ("stream opened", fields! { epoch: epoch.0 }),
         Change::EpochRaised { epoch } => ("epoch raised", fields! { epoch: epoch.0 }),

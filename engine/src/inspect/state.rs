@@ -64,6 +64,8 @@ fn feed_node(input: &Input, feed: &Feed) -> Node {
         name: &*feed.name,
         keys: feed.options.keys,
         exclusive: feed.options.exclusive,
+        attributes: input.preview(&feed.options.attributes),
+        closed: feed.closed.is_some(),
         created_ms: feed.created_ms,
         epoch: feed.epoch.0,
         next_sequence: feed.next_sequence,

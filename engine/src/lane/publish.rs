@@ -65,7 +65,13 @@ fn sealed_of(feed: &Feed) -> Option<Sealed> {
 /// The content of a feed's feed.json. Fields are in alphabetical order, so that the bytes are the
 /// same however the JSON library keeps its maps.
 pub(crate) fn feed_json(feed: &Feed) -> String {
-    let json = serde_json::json!({
+    let attributes: String = feed
+        .options
+        .attributes
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let mut json = serde_json::json!({
         "created_ms": feed.created_ms,
         "exclusive": feed.options.exclusive,
         "feed_id": feed.id.0,
@@ -73,6 +79,9 @@ pub(crate) fn feed_json(feed: &Feed) -> String {
         "keys": feed.options.keys,
         "name": &*feed.name,
     });
+    if !attributes.is_empty() {
+        json["attributes_hex"] = attributes.into();
+    }
     format!("{json}\n")
 }
 

@@ -341,7 +341,10 @@ fn unpublished_place(feed: &Feed, sequence: u64) -> Place {
         .streams
         .partition_point(|stream| stream.end <= sequence);
     let Some(stream) = feed.streams.get(at) else {
-        return Place::Tail;
+        return match feed.closed {
+            Some(_) => Place::End,
+            None => Place::Tail,
+        };
     };
     let discarded = stream
         .seal

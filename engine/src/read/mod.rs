@@ -104,8 +104,8 @@ pub struct ReadChunk {
     pub first: u64,
     /// Where to go on: one past the last record, or past a gap.
     pub next: u64,
-    /// Nothing more will ever come in this scope: the stream is sealed and read to its end, or the
-    /// requested end was reached.
+    /// Nothing more will ever come in this scope: the stream is sealed, or the feed closed, and read to its
+    /// end, or the requested end was reached.
     pub ended: bool,
     /// Sequence after the last record that was durable when the answer was begun.
     pub tail: u64,

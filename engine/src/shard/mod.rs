@@ -14,6 +14,7 @@
 //! **Not here**: threads and the handle that callers hold (`engine`).
 
 mod admin;
+mod close;
 mod direct;
 mod query;
 mod tails;
@@ -25,6 +26,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+pub use close::{CloseRequest, Closed};
 pub use direct::Direct;
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
 pub use usage::{LogUsage, Usage};

@@ -16,7 +16,7 @@ use crate::append::{Decision, foresee};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::feed::{Feed, FeedOptions, Stream};
+use crate::feed::{Closing, Feed, FeedOptions, Stream};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::check_commit_message;
 use crate::producer::{ProducerState, Producers};
@@ -47,6 +47,8 @@ pub struct FeedInfo {
     pub open_stream: Option<StreamId>,
     /// Unpublished streams: open, abandoned, or on their way.
     pub unpublished: u64,
+    /// How it was closed, if it was.
+    pub closed: Option<Closing>,
     /// Producers remembered.
     pub producers: u64,
 }
@@ -100,7 +102,8 @@ fn feed_info(feed: &Feed) -> FeedInfo {
     FeedInfo {
         name: feed.name.to_string(),
         id: feed.id,
-        options: feed.options,
+        options: feed.options.clone(),
+        closed: feed.closed.as_deref().cloned(),
         created_ms: feed.created_ms,
         epoch: feed.epoch,
         next_sequence: feed.next_sequence,

@@ -19,7 +19,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::{Feed, FeedOptions, Feeds, Misfit};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
-use crate::limits::{FEED_NAME_BYTES_MAX, check_commit_message};
+use crate::limits::{ATTRIBUTES_BYTES_MAX, FEED_NAME_BYTES_MAX, check_commit_message};
 use crate::sync::Permit;
 use crate::wal::entry::{Change, Seal};
 
@@ -43,6 +43,16 @@ pub fn check_feed_name(name: &str) -> Result<()> {
     })
 }
 
+fn check_attributes(options: &FeedOptions) -> Result<()> {
+    let value = options.attributes.len() as u64;
+    let limit = ATTRIBUTES_BYTES_MAX as u64;
+    if value > limit {
+        let what = "attribute bytes";
+        return Err(Error::OverLimit { what, value, limit });
+    }
+    Ok(())
+}
+
 /// Which feed an append is meant for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedRef {
@@ -59,7 +69,7 @@ impl FeedRef {
         Self { name, id: None }
     }
 
-    fn find<'a>(&self, feeds: &'a Feeds) -> Result<&'a Feed> {
+    pub(super) fn find<'a>(&self, feeds: &'a Feeds) -> Result<&'a Feed> {
         let found = match self.id {
             Some(id) => feeds.get(id),
             None => feeds.named(&self.name),
@@ -122,6 +132,7 @@ impl<E: Env> LogService<E> {
 
     fn create_now(&self, name: &str, options: FeedOptions) -> Result<FeedId> {
         check_feed_name(name)?;
+        check_attributes(&options)?;
         let feeds = self.feeds.borrow();
         if let Some(feed) = feeds.named(name) {
             let same = feed.options == options;
@@ -140,6 +151,7 @@ impl<E: Env> LogService<E> {
             name: name.to_owned(),
             keys: options.keys,
             exclusive: options.exclusive,
+            attributes: options.attributes,
             time_ms: self.env.realtime_ms(),
         };
         self.change(id, StreamId(0), &change);
@@ -164,6 +176,9 @@ impl<E: Env> LogService<E> {
             let (id, stream, epoch) = {
                 let feeds = service.feeds.borrow();
                 let feed = feeds.named(&name).ok_or_else(|| not_found(&name))?;
+                if feed.closed.is_some() {
+                    return Err(Error::FeedClosed { feed: name });
+                }
                 (feed.id, feed.next_stream, Epoch(feed.epoch.0 + 1))
             };
             service.change(id, stream, &Change::StreamOpened { epoch });

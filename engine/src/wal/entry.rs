@@ -8,6 +8,7 @@ use crate::codec::{DecodeError, Reader, Writer};
 use crate::commit::{CommitKind, PackPlace, PackRef};
 use crate::env::AlignedBuf;
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, Sequence, StreamId};
+use crate::limits::ATTRIBUTES_BYTES_MAX;
 
 /// Bytes before an entry's payload.
 pub const ENTRY_HEADER_BYTES: usize = 24;
@@ -24,6 +25,11 @@ const KIND_MANIFEST_LOGGED: u16 = 9;
 const KIND_PUBLISHED: u16 = 10;
 const KIND_PRODUCER_EVICTED: u16 = 11;
 const KIND_ROLLED: u16 = 12;
+const KIND_FEED_CLOSED: u16 = 13;
+
+/// Bits of a created feed's second flag byte.
+const FLAG_EXCLUSIVE: u8 = 1;
+const FLAG_ATTRIBUTES: u8 = 2;
 
 /// What a seal fixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +55,15 @@ pub enum Change {
         keys: bool,
         /// Batches without a token are refused.
         exclusive: bool,
+        /// What its maker keeps with it.
+        attributes: Box<[u8]>,
+        /// When.
+        time_ms: u64,
+    },
+    /// The feed takes no more batches, and no stream opens in it any more.
+    FeedClosed {
+        /// What whoever closed it keeps with that.
+        note: Box<[u8]>,
         /// When.
         time_ms: u64,
     },
@@ -231,6 +246,44 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+/// The flag byte that says whether a feed is exclusive and whether attributes follow.
+pub(crate) fn feed_flags(exclusive: bool, attributes: &[u8]) -> u8 {
+    let attributes = match attributes.is_empty() {
+        true => 0,
+        false => FLAG_ATTRIBUTES,
+    };
+    u8::from(exclusive) * FLAG_EXCLUSIVE | attributes
+}
+
+/// What [`feed_flags`] said.
+pub(crate) fn take_feed_flags(r: &mut Reader<'_>) -> Result<(bool, bool), DecodeError> {
+    let flags = r.u8()?;
+    if flags & !(FLAG_EXCLUSIVE | FLAG_ATTRIBUTES) != 0 {
+        let value = u64::from(flags);
+        return Err(DecodeError::Invalid {
+            field: "flag",
+            value,
+        });
+    }
+    Ok((flags & FLAG_EXCLUSIVE != 0, flags & FLAG_ATTRIBUTES != 0))
+}
+
+/// A feed's attributes, if they follow; they are not empty then.
+pub(crate) fn take_attributes(r: &mut Reader<'_>, follow: bool) -> Result<Box<[u8]>, DecodeError> {
+    if !follow {
+        return Ok(Box::default());
+    }
+    let attributes = r.bytes()?;
+    if attributes.is_empty() || attributes.len() > ATTRIBUTES_BYTES_MAX {
+        let value = attributes.len() as u64;
+        return Err(DecodeError::Invalid {
+            field: "attribute bytes",
+            value,
+        });
+    }
+    Ok(attributes.into())
+}
+
 fn encode_change(change: &Change) -> (u16, Vec<u8>) {
     let mut w = Writer::new();
     let kind = match change {
@@ -238,13 +291,21 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
             name,
             keys,
             exclusive,
+            attributes,
             time_ms,
         } => {
             w.u8(u8::from(*keys))
-                .u8(u8::from(*exclusive))
+                .u8(feed_flags(*exclusive, attributes))
                 .u64(*time_ms)
                 .bytes(name.as_bytes());
+            if !attributes.is_empty() {
+                w.bytes(attributes);
+            }
             KIND_FEED_CREATED
+        }
+        Change::FeedClosed { note, time_ms } => {
+            w.u64(*time_ms).bytes(note);
+            KIND_FEED_CLOSED
         }
         Change::FeedDeleted { time_ms } => {
             w.u64(*time_ms);
@@ -291,15 +352,21 @@ fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
     let mut r = Reader(payload);
     let change = match kind {
         KIND_FEED_CREATED => {
-            let (keys, exclusive) = (flag(&mut r)?, flag(&mut r)?);
+            let keys = flag(&mut r)?;
+            let (exclusive, has_attributes) = take_feed_flags(&mut r)?;
             let time_ms = r.u64()?;
             Change::FeedCreated {
                 name: text(&mut r)?,
                 keys,
                 exclusive,
+                attributes: take_attributes(&mut r, has_attributes)?,
                 time_ms,
             }
         }
+        KIND_FEED_CLOSED => Change::FeedClosed {
+            time_ms: r.u64()?,
+            note: r.bytes()?.into(),
+        },
         KIND_FEED_DELETED => Change::FeedDeleted { time_ms: r.u64()? },
         KIND_FEED_CLEANED => Change::FeedCleaned,
         KIND_STREAM_OPENED => Change::StreamOpened {

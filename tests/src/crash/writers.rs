@@ -34,6 +34,7 @@ pub fn run(place: &Place, seed: u64, only_open: bool) {
         let options = FeedOptions {
             keys: feed % 2 == 0,
             exclusive: false,
+            ..FeedOptions::default()
         };
         block_on(handle.create_feed(&feed_name(feed), options)).expect("created");
     }

@@ -16,7 +16,7 @@ use crate::feed::FeedOptions;
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::check_commit_message;
 use crate::producer::ProducerState;
-use crate::shard::{FeedInfo, LogService, ProducerInfo, StreamInfo};
+use crate::shard::{CloseRequest, Closed, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo};
 
 impl<E: Env> Handle<E> {
     /// Creates a feed; creating it again with the same options is success.
@@ -129,6 +129,41 @@ impl<E: Env> Handle<E> {
         let (name, message) = (feed.to_owned(), message.to_owned());
         self.call(self.log_of(feed), move |s, answer| {
             s.seal(name, token, message, answer)
+        })
+        .await
+    }
+
+    /// Closes a feed for good, with a last batch if the request has one: no batch and no stream comes any more,
+    /// readers are told the end. Closing a closed feed changes nothing. Its stream is sealed; publication
+    /// follows by itself.
+    ///
+    /// # Errors
+    /// Those of [`Handle::append`] for the batch, and [`Error::FeedClosed`](crate::Error::FeedClosed) when it comes after the closing;
+    /// [`Error::ProducerGap`](crate::Error::ProducerGap) and its kin for a producer's closing without a batch;
+    /// [`Error::Fenced`](crate::Error::Fenced), [`Error::TokenRequired`](crate::Error::TokenRequired),
+    /// [`Error::OverLimit`](crate::Error::OverLimit) (note): without effects. After
+    /// [`Error::Closed`](crate::Error::Closed) or [`Error::Poisoned`](crate::Error::Poisoned) effects are unknown.
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the feed may be closed.
+    pub async fn close_feed(
+        &self,
+        feed: &str,
+        id: Option<FeedId>,
+        request: CloseRequest,
+    ) -> Result<Closed> {
+        let log = self.log_of(feed);
+        let permit = match &request.batch {
+            Some(batch) => Some(self.permit(log, batch).await?),
+            None => None,
+        };
+        let name = feed.to_owned();
+        self.call(log, move |s, answer| {
+            let feed = FeedRef {
+                id,
+                ..FeedRef::named(&name)
+            };
+            s.close_feed(feed, request, permit, answer);
         })
         .await
     }

@@ -1,0 +1,169 @@
+//! Close: the call that ends a feed's life as a writer's: a last batch, if there is one, and no more.
+//! Spec: spec/lease.md §4.
+//!
+//! **Invariants**
+//! - LEASE-6: a closed feed answers duplicates and refuses everything else.
+//! - The last batch, the closing and the seal of the open stream are decided without a pause in between.
+//!
+//! **Not here**: what the entries do to the state (`feed::fold`), publication of the sealed stream (`lane`).
+
+use std::rc::Rc;
+
+use sealog_frame::Batch;
+
+use super::write::{Answer, not_found};
+use super::{FeedRef, LogService};
+use crate::append::AppendResult;
+use crate::commit::CommitKind;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::feed::{Closing, Feed};
+use crate::ids::{Epoch, FeedId};
+use crate::limits::ATTRIBUTES_BYTES_MAX;
+use crate::producer::{Producers, Verdict};
+use crate::sync::Permit;
+use crate::wal::entry::Change;
+
+/// How a feed is to be closed.
+#[derive(Debug, Clone, Default)]
+pub struct CloseRequest {
+    /// Appended as the last, in the same step.
+    pub batch: Option<Batch>,
+    /// Without a batch: the request is this producer's (id, epoch, sequence), and is judged as a batch of
+    /// it would be.
+    pub producer: Option<(Vec<u8>, u64, u64)>,
+    /// The writer epoch; `None`: a cooperative caller.
+    pub token: Option<Epoch>,
+    /// Kept with the closing, at most 4,096 bytes.
+    pub note: Box<[u8]>,
+}
+
+/// What a closing came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// The feed.
+    pub feed: FeedId,
+    /// What became of the batch.
+    pub appended: Option<AppendResult>,
+    /// Sequence after the last record.
+    pub next_sequence: u64,
+    /// How the feed was closed, by this call or another. `None`: it is open, for what was asked had been done
+    /// before, and did not close it.
+    pub closing: Option<Closing>,
+    /// It was this call that closed it.
+    pub now: bool,
+}
+
+impl<E: Env> LogService<E> {
+    /// Closes a feed; the answer comes when that is durable. Publication of its stream follows by itself.
+    pub(crate) fn close_feed(
+        self: &Rc<Self>,
+        feed: FeedRef,
+        request: CloseRequest,
+        permit: Option<Permit>,
+        answer: Answer<Closed>,
+    ) {
+        let bytes = request.batch.as_ref().map_or(0, |b| b.as_bytes().len());
+        self.queue_write(bytes, move |service, room| {
+            let decided = room.and_then(|()| service.close_now(&feed, request));
+            drop(permit);
+            service.settled(move |durable| answer(durable.and(decided)));
+        });
+    }
+
+    fn close_now(self: &Rc<Self>, feed: &FeedRef, request: CloseRequest) -> Result<Closed> {
+        let note_bytes = request.note.len();
+        if note_bytes > ATTRIBUTES_BYTES_MAX {
+            return Err(Error::OverLimit {
+                what: "note bytes",
+                value: note_bytes as u64,
+                limit: ATTRIBUTES_BYTES_MAX as u64,
+            });
+        }
+        let (id, is_closed) = {
+            let feeds = self.feeds.borrow();
+            let feed = feed.find(&feeds)?;
+            check_token(feed, request.token)?;
+            (feed.id, feed.closed.is_some())
+        };
+        let appended = match &request.batch {
+            Some(batch) => Some(self.append_now(feed, &batch.view())?),
+            None => None,
+        };
+        let done_before = match appended {
+            Some(appended) => appended.duplicate,
+            None if is_closed => true,
+            None => self.judge_producer(id, request.producer.as_ref())?,
+        };
+        if !done_before {
+            let time_ms = self.env.realtime_ms();
+            let note = request.note;
+            self.seal_last(id);
+            self.change(
+                id,
+                crate::ids::StreamId(0),
+                &Change::FeedClosed { note, time_ms },
+            );
+            self.tails.notify(id);
+        }
+        let feeds = self.feeds.borrow();
+        let closed = feeds.get(id).ok_or_else(|| not_found(&feed.name))?;
+        Ok(Closed {
+            feed: id,
+            appended,
+            next_sequence: closed.next_sequence,
+            closing: closed.closed.as_deref().cloned(),
+            now: !done_before,
+        })
+    }
+
+    /// Whether the request was done before.
+    fn judge_producer(&self, id: FeedId, claim: Option<&(Vec<u8>, u64, u64)>) -> Result<bool> {
+        let Some((producer, epoch, sequence)) = claim else {
+            return Ok(false);
+        };
+        let feeds = self.feeds.borrow();
+        let known = feeds.get(id).and_then(|feed| feed.producers.as_deref());
+        let nobody = Producers::default();
+        let verdict = known.unwrap_or(&nobody).judge(producer, *epoch, *sequence);
+        verdict_of(verdict, *epoch, *sequence)
+    }
+
+    /// Seals the open stream, unless an abandoned one is in the way: its fate is an operator's.
+    fn seal_last(&self, id: FeedId) {
+        let open = {
+            let feeds = self.feeds.borrow();
+            let feed = feeds.get(id);
+            feed.and_then(|feed| Some((feed.name.to_string(), feed.open_stream()?.id)))
+        };
+        if let Some((name, stream)) = open {
+            let _ = self.seal_stream(&name, stream, CommitKind::Sealed, String::new());
+        }
+    }
+}
+
+fn check_token(feed: &Feed, token: Option<Epoch>) -> Result<()> {
+    match token {
+        Some(token) if token != feed.epoch => Err(Error::Fenced {
+            token,
+            current: feed.epoch,
+        }),
+        None if feed.options.exclusive => Err(Error::TokenRequired {
+            feed: feed.name.to_string(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn verdict_of(verdict: Verdict, epoch: u64, sequence: u64) -> Result<bool> {
+    match verdict {
+        Verdict::Accepted { .. } => Ok(false),
+        Verdict::Duplicate { .. } => Ok(true),
+        Verdict::StaleEpoch { current } => Err(Error::ProducerFenced { epoch, current }),
+        Verdict::InvalidEpochStart => Err(Error::ProducerEpochStart { epoch, sequence }),
+        Verdict::Gap { expected } => Err(Error::ProducerGap {
+            expected,
+            received: sequence,
+        }),
+    }
+}
