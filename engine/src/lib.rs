@@ -55,8 +55,8 @@ pub use limits::{
 pub use read::{Held, ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{
-    CloseRequest, Closed, Direct, FeedInfo, FeedRef, LogService, LogUsage, ProducerInfo,
-    StreamInfo, StreamPhase, Usage,
+    CloseRequest, Closed, Direct, FeedInfo, FeedRef, LogService, LogUsage, Made, MakeRequest,
+    ProducerInfo, StreamInfo, StreamPhase, Usage,
 };
 pub use sync::{Budget, Event, Listen, Permit};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{batch, close, open, payload, produced, put, quick, read_all, small};
 use futures_lite::future::block_on;
 use sealog_engine::{
-    CloseRequest, Error, FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest,
+    CloseRequest, Error, FeedOptions, Handle, MakeRequest, ProductionEnv, ReadFrom, ReadRequest,
 };
 
 type Engine = Handle<ProductionEnv>;
@@ -215,5 +215,34 @@ fn exclusive_feed_is_closed_by_its_writer_only() {
         Err(Error::Fenced { .. })
     ));
     assert!(asked(Some(newer.epoch)).unwrap().now);
+    close(engine);
+}
+
+#[test]
+fn feed_is_made_with_its_first_records_once() {
+    let dir = quick();
+    let (engine, handle) = open(small(dir.path()));
+    let request = |closed| MakeRequest {
+        options: kept(b"a"),
+        batch: Some(batch(&[b"one", b"two"])),
+        closed,
+    };
+    let made = block_on(handle.make_feed("f", request(false))).unwrap();
+    assert!(made.now);
+    assert_eq!((made.feed.next_sequence, made.feed.closed), (2, None));
+    let found = block_on(handle.make_feed("f", request(true))).unwrap();
+    assert!(!found.now);
+    assert_eq!((found.feed.next_sequence, found.feed.closed), (2, None));
+    let made = block_on(handle.make_feed("g", request(true))).unwrap();
+    assert!(made.now && made.feed.closed.is_some());
+    assert_eq!(tail_of(&handle, "g", 2), (true, 2));
+    let refused = MakeRequest {
+        batch: Some(produced(b"p", 0, 1, b"gap")),
+        ..MakeRequest::default()
+    };
+    let refused = block_on(handle.make_feed("h", refused)).unwrap_err();
+    assert!(matches!(refused, Error::ProducerGap { .. }), "{refused}");
+    let missing = block_on(handle.feed("h")).unwrap_err();
+    assert!(matches!(missing, Error::FeedNotFound { .. }), "{missing}");
     close(engine);
 }

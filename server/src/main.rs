@@ -6,6 +6,7 @@
 //! **Not here**: everything else (`cli`).
 
 mod cli;
+mod http;
 mod native;
 mod net;
 mod serve;

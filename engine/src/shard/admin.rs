@@ -1,4 +1,4 @@
-//! Admin: what an operator does about streams whose writers are gone. Spec: spec/lease.md §4.
+//! Admin: what an operator does about streams whose writers are gone. Spec: spec/lease.md §5.
 //!
 //! **Invariants**
 //! - Settling the newest stream raises the epoch first: a writer that comes back is fenced.

@@ -71,7 +71,11 @@ impl<E: Env> LogService<E> {
         });
     }
 
-    fn close_now(self: &Rc<Self>, feed: &FeedRef, request: CloseRequest) -> Result<Closed> {
+    pub(super) fn close_now(
+        self: &Rc<Self>,
+        feed: &FeedRef,
+        request: CloseRequest,
+    ) -> Result<Closed> {
         let note_bytes = request.note.len();
         if note_bytes > ATTRIBUTES_BYTES_MAX {
             return Err(Error::OverLimit {

@@ -16,6 +16,7 @@
 mod admin;
 mod close;
 mod direct;
+mod make;
 mod query;
 mod tails;
 mod usage;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 pub use close::{CloseRequest, Closed};
 pub use direct::Direct;
+pub use make::{Made, MakeRequest};
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
 pub use usage::{LogUsage, Usage};
 pub use write::FeedRef;

@@ -161,6 +161,15 @@ impl<E: Env> LogService<E> {
         self.query(name, |feed| Ok(feed_info(feed))).await
     }
 
+    /// What a feed is at this moment, durable or not.
+    pub(super) fn feed_now(&self, name: &str) -> Result<FeedInfo> {
+        let feeds = self.feeds.borrow();
+        feeds
+            .named(name)
+            .map(feed_info)
+            .ok_or_else(|| super::write::not_found(name))
+    }
+
     /// Judges `batch` for a writer that is about to take the lease, and seals with `message` if that
     /// is given; changes nothing. Whether it is a duplicate. LEASE-5.
     ///

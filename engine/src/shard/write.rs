@@ -130,7 +130,7 @@ impl<E: Env> LogService<E> {
         self.decide(answer, move |service| service.create_now(&name, options));
     }
 
-    fn create_now(&self, name: &str, options: FeedOptions) -> Result<FeedId> {
+    pub(super) fn create_now(&self, name: &str, options: FeedOptions) -> Result<FeedId> {
         check_feed_name(name)?;
         check_attributes(&options)?;
         let feeds = self.feeds.borrow();

@@ -55,7 +55,7 @@ pub(super) fn run(place: Place, args: AppendArgs, out: &mut Output) -> Result<()
         }
         let mut first = builder.clone();
         Numbers::new(&args, None).put(&mut first)?;
-        foresee_first(&args.feed, CREATED, &first.build()?.view())?;
+        foresee_first(&args.feed, &created(), &first.build()?.view())?;
     }
     with_access(place, create, async |handle| {
         if builder.is_empty() && !input.fill(&mut builder)? {
@@ -220,7 +220,7 @@ impl<'a> Appender<'a> {
         let writer = match (&feed, args.fencing_token) {
             (_, Some(token)) => Writer::Token(token),
             (None, None) => {
-                foresee_first(&args.feed, CREATED, &first.view())?;
+                foresee_first(&args.feed, &created(), &first.view())?;
                 handle.create_feed(&args.feed, CREATED).await?;
                 take_lease(handle, args, false).await?
             }

@@ -36,7 +36,7 @@ mod settings;
 mod shapes;
 mod signals;
 mod store;
-mod time;
+pub(crate) mod time;
 pub(crate) mod token;
 mod usage;
 

@@ -52,7 +52,7 @@ fn age_ms(text: &str) -> Option<u64> {
 }
 
 /// `YYYY-MM-DDThh:mm:ss[.fraction](Z|+hh:mm|-hh:mm)`.
-fn rfc3339_ms(text: &[u8]) -> Option<u64> {
+pub(crate) fn rfc3339_ms(text: &[u8]) -> Option<u64> {
     let (head, rest) = text.split_at_checked(19)?;
     let shape = [(4, b'-'), (7, b'-'), (13, b':'), (16, b':')];
     let separator = matches!(head[10], b'T' | b't' | b' ');

@@ -7,6 +7,7 @@
 //!
 //! **Not here**: what is said (`native`), tasks and timers (the engine's shards have them).
 
+mod hyper_io;
 mod tls;
 
 use std::cell::{Cell, RefCell};
@@ -15,12 +16,13 @@ use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, IntoRawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::{TcpListener, TcpStream};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Type};
+pub(crate) use hyper_io::HyperIo;
 pub(crate) use tls::TlsFiles;
 use tls::TlsStream;
 
@@ -101,17 +103,21 @@ impl Socket {
         Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buf)
     }
 
+    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf))?;
+        self.written.set(self.written.get() + written as u64);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_close(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_close(cx)
+    }
+
     async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
-            let written = std::future::poll_fn(|cx| {
-                Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf)
-            });
-            match written.await? {
+            match std::future::poll_fn(|cx| self.poll_write(cx, buf)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
-                bytes => {
-                    self.written.set(self.written.get() + bytes as u64);
-                    buf = &buf[bytes..];
-                }
+                bytes => buf = &buf[bytes..],
             }
         }
         Ok(())
@@ -159,6 +165,30 @@ impl Stream {
         }
     }
 
+    /// Takes bytes of `buf` to be written; how many.
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            Some(tls) => tls.poll_write(&self.socket, cx, buf),
+            None => self.socket.poll_write(cx, buf),
+        }
+    }
+
+    /// Has everything taken leave.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.tls {
+            Some(tls) => tls.poll_flush(&self.socket, cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Says that nothing more will be written.
+    pub(crate) fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(tls) = &self.tls {
+            ready!(tls.poll_finish(&self.socket, cx))?;
+        }
+        self.socket.poll_close(cx)
+    }
+
     /// Bytes that the system has taken so far: as long as they grow, the other side takes something.
     pub(crate) fn written(&self) -> u64 {
         self.socket.written.get()
@@ -169,10 +199,7 @@ impl Stream {
         if let Some(tls) = &self.tls {
             tls.finish(&self.socket).await;
         }
-        let finish = std::future::poll_fn(|cx| {
-            Pin::new(&mut *self.socket.stream.borrow_mut()).poll_close(cx)
-        });
         // The other side may be gone already.
-        let _ = finish.await;
+        let _ = std::future::poll_fn(|cx| self.socket.poll_close(cx)).await;
     }
 }

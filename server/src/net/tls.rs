@@ -9,10 +9,11 @@
 //! **Not here**: which certificate (`serve`), tokens (`native`).
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -66,6 +67,8 @@ impl TlsFiles {
 /// A connection under TLS.
 pub(super) struct TlsStream {
     session: RefCell<ServerConnection>,
+    /// Encrypted bytes that [`TlsStream::poll_write`] has not given to the socket yet.
+    encrypted: RefCell<VecDeque<u8>>,
 }
 
 /// The socket as something that is read without waiting.
@@ -96,6 +99,7 @@ impl TlsStream {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
         let this = Self {
             session: RefCell::new(session),
+            encrypted: RefCell::default(),
         };
         while this.session.borrow().is_handshaking() {
             let taken = std::future::poll_fn(|cx| this.poll_take(socket, cx)).await;
@@ -159,7 +163,50 @@ impl TlsStream {
         Ok(())
     }
 
+    /// Takes bytes of `buf` to be written, once those before have left; how many.
+    pub(super) fn poll_write(
+        &self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush(socket, cx))?;
+        let chunk = &buf[..buf.len().min(CHUNK_BYTES)];
+        self.session.borrow_mut().writer().write_all(chunk)?;
+        // What of it leaves now, leaves; the rest with the next write, or flush.
+        match self.poll_flush(socket, cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(chunk.len())),
+        }
+    }
+
+    /// Has everything taken leave.
+    pub(super) fn poll_flush(&self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut encrypted = self.encrypted.borrow_mut();
+        let mut session = self.session.borrow_mut();
+        while session.wants_write() {
+            session.write_tls(&mut *encrypted)?;
+        }
+        while !encrypted.is_empty() {
+            match ready!(socket.poll_write(cx, encrypted.as_slices().0))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => drop(encrypted.drain(..written)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Says that nothing more will be written.
+    pub(super) fn poll_finish(
+        &self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.session.borrow_mut().send_close_notify();
+        self.poll_flush(socket, cx)
+    }
+
+    /// As [`TlsStream::poll_finish`].
     pub(super) async fn finish(&self, socket: &Socket) {
         self.session.borrow_mut().send_close_notify();
         // The other side may be gone already.

@@ -16,7 +16,10 @@ use crate::feed::FeedOptions;
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::check_commit_message;
 use crate::producer::ProducerState;
-use crate::shard::{CloseRequest, Closed, FeedInfo, FeedRef, LogService, ProducerInfo, StreamInfo};
+use crate::shard::{
+    CloseRequest, Closed, FeedInfo, FeedRef, LogService, Made, MakeRequest, ProducerInfo,
+    StreamInfo,
+};
 
 impl<E: Env> Handle<E> {
     /// Creates a feed; creating it again with the same options is success.
@@ -31,6 +34,30 @@ impl<E: Env> Handle<E> {
         let name = feed.to_owned();
         self.call(self.log_of(feed), move |s, answer| {
             s.create_feed(name, options, answer)
+        })
+        .await
+    }
+
+    /// Makes a feed with its first records, closed behind them if the request says so, in one step; a feed that
+    /// is there already is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::FeedName`](crate::Error::FeedName), [`Error::FeedsFull`](crate::Error::FeedsFull),
+    /// [`Error::OverLimit`](crate::Error::OverLimit) (attributes, batch), those of [`Handle::append`] for the
+    /// batch: without effects. After [`Error::Closed`](crate::Error::Closed) or
+    /// [`Error::Poisoned`](crate::Error::Poisoned) effects are unknown.
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the feed may exist.
+    pub async fn make_feed(&self, feed: &str, request: MakeRequest) -> Result<Made> {
+        let log = self.log_of(feed);
+        let permit = match &request.batch {
+            Some(batch) => Some(self.permit(log, batch).await?),
+            None => None,
+        };
+        let name = feed.to_owned();
+        self.call(log, move |s, answer| {
+            s.make_feed(name, request, permit, answer)
         })
         .await
     }

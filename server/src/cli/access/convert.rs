@@ -29,6 +29,7 @@ pub(super) fn feed(info: wire::FeedInfo) -> FeedInfo {
         options: FeedOptions {
             keys: info.keys,
             exclusive: info.exclusive,
+            ..FeedOptions::default()
         },
         created_ms: info.created_ms,
         epoch: Epoch(info.epoch),
@@ -36,6 +37,7 @@ pub(super) fn feed(info: wire::FeedInfo) -> FeedInfo {
         commits: info.commits,
         open_stream: info.open_stream.map(StreamId),
         unpublished: info.unpublished,
+        closed: None,
         producers: info.producers,
     }
 }

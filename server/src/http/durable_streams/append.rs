@@ -1,0 +1,290 @@
+//! Append: POST: messages for a stream, its closing, or both.
+//!
+//! **Invariants**
+//! - What is refused has no effects; a producer's sequence moves only with its data.
+//! - A duplicate is told before anything else that would refuse it.
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONNECTION, CONTENT_TYPE};
+use hyper::{Response, StatusCode};
+use sealog_engine::append::AppendResult;
+use sealog_engine::{CloseRequest, Error, FeedInfo};
+use sealog_frame::{Batch, BatchBuilder, Record};
+use serde_json::value::RawValue;
+
+use super::traits::is_same_type;
+use super::{Answered, Call, Refused, empty, named, offset, put};
+use crate::http::Body;
+
+/// Largest number of a producer: what JavaScript counts exactly.
+const NUMBER_MAX: u64 = (1 << 53) - 1;
+
+/// Messages of a body.
+pub(super) struct Collected<'a>(pub(super) Vec<&'a [u8]>);
+
+/// Who sends, and which of its requests it is.
+pub(super) struct Producer {
+    id: String,
+    epoch: u64,
+    sequence: u64,
+}
+
+impl Producer {
+    /// As the closing of a feed keeps it.
+    fn note(&self) -> Box<[u8]> {
+        let note = serde_json::json!([self.id, self.epoch, self.sequence]);
+        note.to_string().into_bytes().into()
+    }
+}
+
+/// Takes a body apart: JSON values of an array one level deep, or all of it.
+pub(super) fn messages(body: &[u8], json: bool, creating: bool) -> Result<Collected<'_>, Refused> {
+    if body.is_empty() {
+        return Ok(Collected(Vec::new()));
+    }
+    if !json {
+        return Ok(Collected(vec![body]));
+    }
+    let bad = |error: serde_json::Error| Refused::bad(&format!("the body is not JSON: {error}"));
+    let is_array = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[');
+    let values: Vec<&RawValue> = match is_array {
+        true => serde_json::from_slice(body).map_err(bad)?,
+        false => vec![serde_json::from_slice(body).map_err(bad)?],
+    };
+    if values.is_empty() && !creating {
+        return Err(Refused::bad("an empty array appends nothing"));
+    }
+    Ok(Collected(
+        values.into_iter().map(|v| v.get().as_bytes()).collect(),
+    ))
+}
+
+impl Call {
+    pub(super) async fn append(&self, body: Incoming) -> Answered {
+        let (info, traits) = self.known_stream().await?;
+        let closes = self.says("stream-closed");
+        let producer = self.producer()?;
+        let body = self.collect(body).await?;
+        self.lifetimes().touch(&info, &traits);
+        if body.is_empty() && !closes {
+            return Err(Refused::bad("an empty body appends nothing"));
+        }
+        if info.closed.is_some() {
+            return on_closed(&info, producer.as_ref(), body.is_empty());
+        }
+        if !body.is_empty() {
+            let content_type = self.header(CONTENT_TYPE.as_str())?;
+            let content_type = content_type.filter(|given| !given.is_empty());
+            let Some(content_type) = content_type else {
+                return Err(Refused::bad("Content-Type is missing"));
+            };
+            if !is_same_type(content_type, &traits.content_type) {
+                return Err(Refused::conflict(format!(
+                    "Content-Type {content_type} is not the stream's, {}",
+                    traits.content_type
+                )));
+            }
+        }
+        let Collected(messages) = messages(&body, traits.is_json(), false)?;
+        let batch = match messages.is_empty() {
+            true => None,
+            false => Some(self.batch(&messages, producer.as_ref())?),
+        };
+        let advanced = self.advance(&info, producer.as_ref()).await?;
+        let done = self.write(&info, producer.as_ref(), batch, closes).await;
+        if let (Err(_), Some((sequence, before))) = (&done, advanced) {
+            self.lifetimes().retreat(&info, &sequence, before);
+        }
+        match done {
+            // It was closed meanwhile.
+            Err(Error::FeedClosed { .. }) => {
+                let (info, _) = self.known_stream().await?;
+                on_closed(&info, producer.as_ref(), body.is_empty())
+            }
+            done => self.answer_append(done?, producer.as_ref()).await,
+        }
+    }
+
+    /// Takes `Stream-Seq`, if there is one and the request is no duplicate; what it was before.
+    async fn advance(
+        &self,
+        info: &FeedInfo,
+        producer: Option<&Producer>,
+    ) -> Result<Option<(String, Option<Vec<u8>>)>, Refused> {
+        let Some(sequence) = self.header("stream-seq")? else {
+            return Ok(None);
+        };
+        if let Some(producer) = producer {
+            let handle = self.service.side.handle();
+            let known = handle.producer(&self.name, producer.id.as_bytes()).await?;
+            let same = known.filter(|known| known.epoch == producer.epoch);
+            if same.is_some_and(|known| producer.sequence <= known.last_sequence) {
+                return Ok(None);
+            }
+        }
+        let before = self.lifetimes().advance(info, sequence)?;
+        Ok(Some((sequence.to_owned(), before)))
+    }
+
+    async fn write(
+        &self,
+        info: &FeedInfo,
+        producer: Option<&Producer>,
+        batch: Option<Batch>,
+        closes: bool,
+    ) -> Result<Written, Error> {
+        let handle = self.service.side.handle();
+        if let (Some(batch), false) = (&batch, closes) {
+            let appended = handle.append(&self.name, batch.clone()).await?;
+            return Ok(Written {
+                appended: Some(appended),
+                next: appended.last + 1,
+                duplicate: appended.duplicate,
+                closed: false,
+            });
+        }
+        let request = CloseRequest {
+            producer: match (&batch, producer) {
+                (None, Some(by)) => Some((by.id.clone().into_bytes(), by.epoch, by.sequence)),
+                _ => None,
+            },
+            batch,
+            token: None,
+            note: producer.map(Producer::note).unwrap_or_default(),
+        };
+        let done = handle
+            .close_feed(&self.name, Some(info.id), request)
+            .await?;
+        Ok(Written {
+            appended: done.appended,
+            next: done.next_sequence,
+            duplicate: !done.now,
+            closed: done.closing.is_some(),
+        })
+    }
+
+    async fn answer_append(&self, done: Written, producer: Option<&Producer>) -> Answered {
+        let fresh = producer.is_some() && !done.duplicate && done.appended.is_some();
+        let mut response = empty(match fresh {
+            true => StatusCode::OK,
+            false => StatusCode::NO_CONTENT,
+        });
+        let next = match done.duplicate {
+            // The original's end is behind; what counts is where the stream ends.
+            true => self.known_stream().await?.0.next_sequence,
+            false => done.next,
+        };
+        put(
+            &mut response,
+            named("stream-next-offset"),
+            &offset::format(next),
+        );
+        if done.closed {
+            put(&mut response, named("stream-closed"), "true");
+        }
+        if let Some(producer) = producer {
+            let highest = done.appended.and_then(|a| a.producer_sequence);
+            put_producer(
+                &mut response,
+                producer.epoch,
+                highest.unwrap_or(producer.sequence),
+            );
+        }
+        Ok(response)
+    }
+
+    /// The whole body, if it is within what a record may be.
+    pub(super) async fn collect(&self, body: Incoming) -> Result<Bytes, Refused> {
+        let most = self.service.side.handle().frame_limits().record_bytes_max;
+        match Limited::new(body, most).collect().await {
+            Ok(whole) => Ok(whole.to_bytes()),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                let text = format!("the body is longer than {most} bytes");
+                let refused = Refused::new(StatusCode::PAYLOAD_TOO_LARGE, text);
+                Err(refused.with(CONNECTION, "close"))
+            }
+            Err(error) => Err(Refused::bad(&format!("the body did not come: {error}"))),
+        }
+    }
+
+    pub(super) fn batch(
+        &self,
+        messages: &[&[u8]],
+        producer: Option<&Producer>,
+    ) -> Result<Batch, Refused> {
+        let over = |error: sealog_frame::FrameError| {
+            Refused::new(StatusCode::PAYLOAD_TOO_LARGE, error.to_string())
+        };
+        let mut builder = BatchBuilder::new(self.service.side.handle().frame_limits());
+        for message in messages {
+            builder.push(&Record::of(message)).map_err(over)?;
+        }
+        if let Some(by) = producer {
+            let made = builder.producer(by.id.as_bytes(), by.epoch, by.sequence);
+            made.map_err(|error| Refused::bad(&error.to_string()))?;
+        }
+        builder.build().map_err(over)
+    }
+
+    /// All three of a producer's headers, or none.
+    fn producer(&self) -> Result<Option<Producer>, Refused> {
+        let id = self.header("producer-id")?;
+        let epoch = self.header("producer-epoch")?;
+        let sequence = self.header("producer-seq")?;
+        match (id, epoch, sequence) {
+            (None, None, None) => Ok(None),
+            (Some(""), ..) => Err(Refused::bad("Producer-Id is empty")),
+            (Some(id), Some(epoch), Some(sequence)) => Ok(Some(Producer {
+                id: id.to_owned(),
+                epoch: number("Producer-Epoch", epoch)?,
+                sequence: number("Producer-Seq", sequence)?,
+            })),
+            _ => Err(Refused::bad(
+                "Producer-Id, Producer-Epoch and Producer-Seq come together",
+            )),
+        }
+    }
+}
+
+/// What a write came to.
+struct Written {
+    appended: Option<AppendResult>,
+    next: u64,
+    duplicate: bool,
+    closed: bool,
+}
+
+fn number(name: &str, text: &str) -> Result<u64, Refused> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let value = text.parse().ok().filter(|n| plain && *n <= NUMBER_MAX);
+    let bad = || format!("{name} {text:?} is no whole number up to {NUMBER_MAX}");
+    value.ok_or_else(|| Refused::bad(&bad()))
+}
+
+fn put_producer(response: &mut Response<Body>, epoch: u64, sequence: u64) {
+    put(response, named("producer-epoch"), &epoch.to_string());
+    put(response, named("producer-seq"), &sequence.to_string());
+}
+
+/// What a stream that is closed answers.
+fn on_closed(info: &FeedInfo, producer: Option<&Producer>, close_only: bool) -> Answered {
+    let next = offset::format(info.next_sequence);
+    let by = info.closed.as_ref().map(|closing| &*closing.note);
+    let same = match producer {
+        Some(producer) => by == Some(&*producer.note()),
+        None => close_only,
+    };
+    if !same {
+        return Err(Refused::conflict("the stream is closed")
+            .with(named("stream-closed"), "true")
+            .with(named("stream-next-offset"), next));
+    }
+    let mut response = empty(StatusCode::NO_CONTENT);
+    put(&mut response, named("stream-next-offset"), &next);
+    put(&mut response, named("stream-closed"), "true");
+    if let Some(producer) = producer {
+        put_producer(&mut response, producer.epoch, producer.sequence);
+    }
+    Ok(response)
+}

@@ -1,0 +1,204 @@
+//! Durable Streams: the public protocol over HTTP. What it leaves open is decided in
+//! `spec/durable-streams.md`.
+//!
+//! **Invariants**
+//! - A stream is a feed; its content type and lifetime are the feed's attributes.
+//! - Every answer, refusals too, carries the headers that browsers need.
+//! - One place maps the engine's errors to statuses ([`Refused`]).
+//!
+//! **Not here**: connections (`http`), the log (the engine).
+
+mod append;
+mod create;
+mod offset;
+mod read;
+mod refused;
+mod sse;
+mod traits;
+
+use std::rc::Rc;
+
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use percent_encoding::percent_decode_str;
+use sealog_engine::{Error, FeedInfo};
+
+use self::refused::Refused;
+use self::traits::Traits;
+pub(crate) use self::traits::Lifetimes;
+use super::{Body, HttpService};
+
+/// Where streams are.
+const ROOT: &str = "/v1/stream/";
+/// Below it: what is no stream.
+const RESERVED: &str = "__ds";
+
+type Answered = Result<Response<Body>, Refused>;
+
+/// Whether a path is this protocol's.
+pub(super) fn is_route(path: &str) -> bool {
+    path.starts_with(ROOT)
+}
+
+/// An answer that refuses.
+pub(super) fn refusal(status: StatusCode, text: &str) -> Response<Body> {
+    finish(Refused::new(status, text).into_response())
+}
+
+/// Answers a request.
+pub(super) async fn answer(service: Rc<HttpService>, request: Request<Incoming>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let path = &head.uri.path()[ROOT.len()..];
+    let call = match name_of(path) {
+        Ok(name) => Call {
+            service,
+            name,
+            head,
+        },
+        Err(refused) => return finish(refused.into_response()),
+    };
+    let answered = match call.head.method {
+        Method::PUT => call.create(body).await,
+        Method::POST => call.append(body).await,
+        Method::GET => call.read().await,
+        Method::HEAD => call.describe().await,
+        Method::DELETE => call.delete().await,
+        Method::OPTIONS => Ok(preflight()),
+        _ => Err(Refused::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "PUT, POST, GET, HEAD, DELETE and OPTIONS are answered",
+        )
+        .with(header::ALLOW, "PUT, POST, GET, HEAD, DELETE, OPTIONS")),
+    };
+    finish(answered.unwrap_or_else(Refused::into_response))
+}
+
+/// The stream's name, as it is when taken out of the URL.
+fn name_of(path: &str) -> Result<String, Refused> {
+    let name = percent_decode_str(path).decode_utf8();
+    let name = name.map_err(|_| Refused::bad("the stream's name is not UTF-8"))?;
+    if name == RESERVED || name.starts_with("__ds/") {
+        return Err(Refused::new(
+            StatusCode::NOT_FOUND,
+            "subscriptions are not served yet",
+        ));
+    }
+    Ok(name.into_owned())
+}
+
+/// One request.
+struct Call {
+    service: Rc<HttpService>,
+    name: String,
+    head: hyper::http::request::Parts,
+}
+
+impl Call {
+    fn header(&self, name: &str) -> Result<Option<&str>, Refused> {
+        text_of(&self.head.headers, name)
+    }
+
+    /// Whether the header is there and says `true`, whatever its case; any other value is none.
+    fn says(&self, name: &str) -> bool {
+        let value = self.head.headers.get(name);
+        value.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+    }
+
+    /// The stream, if it is there and has not expired; an expired one is gone from here on.
+    async fn stream(&self) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+        let handle = self.service.side.handle();
+        let info = match handle.feed(&self.name).await {
+            Ok(info) => info,
+            Err(Error::FeedNotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let traits = Traits::of(&info);
+        if self.lifetimes().is_over(&info, &traits) {
+            match handle.delete_feed(&self.name).await {
+                Ok(()) | Err(Error::FeedNotFound { .. }) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Some((info, traits)))
+    }
+
+    /// The stream, which must be there.
+    async fn known_stream(&self) -> Result<(FeedInfo, Traits), Refused> {
+        let found = self.stream().await?;
+        found.ok_or_else(|| Refused::new(StatusCode::NOT_FOUND, "no such stream"))
+    }
+
+    fn lifetimes(&self) -> &Lifetimes {
+        &self.service.options.lifetimes
+    }
+
+    async fn delete(&self) -> Answered {
+        self.known_stream().await?;
+        self.service.side.handle().delete_feed(&self.name).await?;
+        Ok(empty(StatusCode::NO_CONTENT))
+    }
+}
+
+/// A header's text.
+fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refused> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let text = value.to_str();
+    text.map(Some)
+        .map_err(|_| Refused::bad(&format!("header {name}: visible ASCII is wanted")))
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// Adds a header whose value is made here, or was checked.
+fn put(response: &mut Response<Body>, name: impl Into<HeaderName>, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name.into(), value);
+    }
+}
+
+fn named(name: &'static str) -> HeaderName {
+    HeaderName::from_static(name)
+}
+
+fn preflight() -> Response<Body> {
+    let mut response = empty(StatusCode::NO_CONTENT);
+    put(
+        &mut response,
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+        "GET, HEAD, POST, PUT, DELETE, OPTIONS",
+    );
+    put(
+        &mut response,
+        header::ACCESS_CONTROL_ALLOW_HEADERS,
+        "Content-Type, Authorization, If-None-Match, Stream-TTL, Stream-Expires-At, Stream-Seq, Stream-Closed, \
+         Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq",
+    );
+    put(&mut response, header::ACCESS_CONTROL_MAX_AGE, "86400");
+    response
+}
+
+/// Adds what every answer carries.
+fn finish(mut response: Response<Body>) -> Response<Body> {
+    put(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    put(
+        &mut response,
+        named("cross-origin-resource-policy"),
+        "cross-origin",
+    );
+    put(&mut response, header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
+    put(
+        &mut response,
+        header::ACCESS_CONTROL_EXPOSE_HEADERS,
+        "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, \
+         Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, \
+         ETag, Location, Content-Type",
+    );
+    response
+}

@@ -1,0 +1,185 @@
+//! Traits: what a stream is made with, as headers say it and as its feed keeps it.
+//!
+//! **Invariants**
+//! - A feed without attributes is a stream of bytes that does not end by itself.
+//! - A lifetime that slides begins anew with what touches the stream, and with the server's start.
+//!
+//! **Not here**: what touches a stream (`read`, `append`).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use sealog_engine::{FeedInfo, FeedOptions};
+use serde::{Deserialize, Serialize};
+
+use super::{Refused, text_of};
+use crate::cli::time;
+
+const DEFAULT_TYPE: &str = "application/octet-stream";
+/// Longest content type.
+const TYPE_BYTES_MAX: usize = 1024;
+
+/// What a stream is made with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Traits {
+    /// As its maker wrote it.
+    pub(super) content_type: String,
+    /// Seconds that it lives after it was last touched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ttl_s: Option<u64>,
+    /// When it ends, as its maker wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<String>,
+}
+
+impl Traits {
+    /// Those that a request to make a stream asks for.
+    pub(super) fn asked(headers: &HeaderMap) -> Result<Self, Refused> {
+        let content_type = text_of(headers, CONTENT_TYPE.as_str())?.unwrap_or(DEFAULT_TYPE);
+        if content_type.len() > TYPE_BYTES_MAX {
+            return Err(Refused::bad("Content-Type is longer than 1024 bytes"));
+        }
+        let ttl_s = text_of(headers, "stream-ttl")?.map(ttl).transpose()?;
+        let expires_at = text_of(headers, "stream-expires-at")?;
+        if let Some(text) = expires_at {
+            expiry(text)?;
+        }
+        if ttl_s.is_some() && expires_at.is_some() {
+            return Err(Refused::bad("Stream-TTL or Stream-Expires-At, not both"));
+        }
+        Ok(Self {
+            content_type: content_type.to_owned(),
+            ttl_s,
+            expires_at: expires_at.map(str::to_owned),
+        })
+    }
+
+    /// Those that a feed has.
+    pub(super) fn of(info: &FeedInfo) -> Self {
+        let kept = serde_json::from_slice(&info.options.attributes).ok();
+        kept.unwrap_or_else(|| Self {
+            content_type: DEFAULT_TYPE.to_owned(),
+            ttl_s: None,
+            expires_at: None,
+        })
+    }
+
+    /// How a feed is made that has them.
+    pub(super) fn options(&self) -> FeedOptions {
+        FeedOptions {
+            keys: true,
+            exclusive: false,
+            attributes: serde_json::to_vec(self).unwrap_or_default().into(),
+        }
+    }
+
+    /// Whether the same was asked for, whatever the case of types and the zone of times.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let at = |traits: &Self| traits.expires_at.as_deref().and_then(|at| expiry(at).ok());
+        is_same_type(&self.content_type, &other.content_type)
+            && self.ttl_s == other.ttl_s
+            && at(self) == at(other)
+    }
+
+    /// Whether its records are JSON values.
+    pub(super) fn is_json(&self) -> bool {
+        media_type(&self.content_type) == "application/json"
+    }
+
+    /// Whether its bytes are text.
+    pub(super) fn is_text(&self) -> bool {
+        media_type(&self.content_type).starts_with("text/") || self.is_json()
+    }
+}
+
+/// Whether two content types name the same media type.
+pub(super) fn is_same_type(a: &str, b: &str) -> bool {
+    media_type(a) == media_type(b)
+}
+
+fn media_type(content_type: &str) -> String {
+    let media = content_type.split(';').next().unwrap_or_default();
+    media.trim().to_ascii_lowercase()
+}
+
+/// Digits without a leading zero, or 0.
+pub(super) fn ttl(text: &str) -> Result<u64, Refused> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let leading = text.len() > 1 && text.starts_with('0');
+    let seconds = text.parse().ok().filter(|_| plain && !leading);
+    seconds.ok_or_else(|| Refused::bad(&format!("Stream-TTL {text:?} is no number of seconds")))
+}
+
+fn expiry(text: &str) -> Result<u64, Refused> {
+    let bad = || Refused::bad(&format!("Stream-Expires-At {text:?} is not RFC 3339"));
+    time::rfc3339_ms(text.as_bytes()).ok_or_else(bad)
+}
+
+/// When streams with a lifetime were last touched, for all shards, by feed id; and their last `Stream-Seq`.
+pub(crate) struct Lifetimes {
+    began_ms: u64,
+    touched: Mutex<BTreeMap<u64, u64>>,
+    sequences: Mutex<BTreeMap<u64, Vec<u8>>>,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self {
+            began_ms: time::now_ms(),
+            touched: Mutex::default(),
+            sequences: Mutex::default(),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lifetimes {
+    /// Something was asked of the stream: its lifetime begins anew, if it slides.
+    pub(super) fn touch(&self, info: &FeedInfo, traits: &Traits) {
+        if traits.ttl_s.is_some() {
+            lock(&self.touched).insert(info.id.0, time::now_ms());
+        }
+    }
+
+    /// Whether the stream has ended by itself.
+    pub(super) fn is_over(&self, info: &FeedInfo, traits: &Traits) -> bool {
+        let now_ms = time::now_ms();
+        if let Some(ttl_s) = traits.ttl_s {
+            let touched = lock(&self.touched).get(&info.id.0).copied();
+            let since = touched.unwrap_or_else(|| info.created_ms.max(self.began_ms));
+            return now_ms >= since.saturating_add(ttl_s.saturating_mul(1000));
+        }
+        let at = traits.expires_at.as_deref().and_then(|at| expiry(at).ok());
+        at.is_some_and(|at| now_ms >= at)
+    }
+
+    /// Takes `sequence` as the stream's newest; what it was, or why not.
+    pub(super) fn advance(
+        &self,
+        info: &FeedInfo,
+        sequence: &str,
+    ) -> Result<Option<Vec<u8>>, Refused> {
+        let mut sequences = lock(&self.sequences);
+        let last = sequences.get(&info.id.0);
+        if last.is_some_and(|last| sequence.as_bytes() <= last.as_slice()) {
+            let text = format!("Stream-Seq {sequence:?} is not above the last one");
+            return Err(Refused::conflict(text));
+        }
+        Ok(sequences.insert(info.id.0, sequence.as_bytes().to_vec()))
+    }
+
+    /// Takes an advance back that came to nothing, unless another has come meanwhile.
+    pub(super) fn retreat(&self, info: &FeedInfo, from: &str, to: Option<Vec<u8>>) {
+        let mut sequences = lock(&self.sequences);
+        if sequences.get(&info.id.0).is_some_and(|last| last == from.as_bytes()) {
+            match to {
+                Some(before) => sequences.insert(info.id.0, before),
+                None => sequences.remove(&info.id.0),
+            };
+        }
+    }
+}
