@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - The main thread hears of every shard before the engine counts as open.
 //! - Draining ends when the last connection has, or the grace time.
+//! - When it has drained, no task of the front end is left: the shard's end waits for them.
 //! - What is not done [`LAST_WORDS`] before the grace time's end is answered as what nobody knows.
 //!
 //! **Not here**: signals (`serve`).
@@ -13,7 +14,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sealog_engine::ShardSide;
+use sealog_engine::{Error, ShardSide};
 
 use super::Notice;
 use super::state::State;
@@ -96,8 +97,8 @@ impl Front {
         for log in side.logs() {
             let (log, stopped) = (log.clone(), self.stopped.clone());
             side.spawn("watch log", async move {
-                let never = log.progress().until(|| log.outcome(u64::MAX)).await;
-                if let Err(error) = never {
+                let ended = log.progress().until(|| log.outcome(u64::MAX)).await;
+                if let Err(error @ Error::Poisoned { .. }) = ended {
                     let _ = stopped.send(Notice::Stopped(error.to_string()));
                 }
             });
@@ -105,19 +106,21 @@ impl Front {
     }
 }
 
+/// Waits for the word to drain, and drains.
 async fn obey(service: Rc<NativeService>, commands: flume::Receiver<Control>) {
-    while let Ok(Control::Drain { grace, done }) = commands.recv_async().await {
-        service.drain();
-        let ended = async {
-            service.drained().await;
-            true
-        };
-        let late = async {
-            service.side.sleep(grace.saturating_sub(LAST_WORDS)).await;
-            service.end_waiting();
-            service.side.sleep(LAST_WORDS).await;
-            false
-        };
-        let _ = done.send(futures_lite::future::or(ended, late).await);
-    }
+    let Ok(Control::Drain { grace, done }) = commands.recv_async().await else {
+        return;
+    };
+    service.drain();
+    let ended = async {
+        service.drained().await;
+        true
+    };
+    let late = async {
+        service.side.sleep(grace.saturating_sub(LAST_WORDS)).await;
+        service.end_waiting();
+        service.side.sleep(LAST_WORDS).await;
+        false
+    };
+    let _ = done.send(futures_lite::future::or(ended, late).await);
 }
