@@ -77,14 +77,18 @@ impl Front {
                 .ok_or_else(|| io::Error::other(format!("port {first} + {shard} is none")))?,
         };
         let own = SocketAddr::new(self.address.ip(), own);
-        let named = |address: SocketAddr| {
+        let named = |address: SocketAddr, way_out: &'static str| {
             move |error: io::Error| {
-                io::Error::new(error.kind(), format!("listening on {address}: {error}"))
+                let text = format!("listening on {address}: {error}; {way_out}");
+                io::Error::new(error.kind(), text)
             }
         };
-        let shared =
-            Claim::take(self.address, true, self.buffer_bytes).map_err(named(self.address))?;
-        let own = Claim::take(own, false, self.buffer_bytes).map_err(named(own))?;
+        let shared = Claim::take(self.address, true, self.buffer_bytes)
+            .map_err(named(self.address, "--listen names another address"))?;
+        let own = Claim::take(own, false, self.buffer_bytes).map_err(named(
+            own,
+            "it is a shard's own: --shard-port names the first of others, or 0: the system chooses",
+        ))?;
         self.options
             .note_port(service.side.shard(), own.address.port());
         service.serve(shared.listen()?);
