@@ -12,6 +12,7 @@ use std::path::Path;
 use crate::checkpoint::root::{open_file, seal_file};
 use crate::checkpoint::{Checkpoints, checkpoint_dir};
 use crate::codec::{DecodeError, Reader, Writer};
+use crate::env::host::read_file;
 use crate::env::{Disk, Env};
 use crate::error::{Error, Result};
 use crate::files::{read_whole, write_whole};
@@ -97,6 +98,31 @@ impl Marker {
         let hash = u64::from(crc32c::crc32c(name.as_bytes()));
         usize::try_from((hash * logs as u64) >> 32).unwrap_or(0)
     }
+}
+
+/// What of the configuration was fixed when a data directory was made: its own values count, whatever
+/// the configuration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fixed {
+    /// Number of its logs.
+    pub logs: usize,
+    /// Size of every segment.
+    pub segment_bytes: u64,
+}
+
+/// What is fixed in the data directory `dir`; `None` if it is none. Opens and locks nothing; blocks.
+///
+/// # Errors
+/// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`] of its marker.
+pub fn fixed(dir: &Path) -> Result<Option<Fixed>> {
+    let path = dir.join(MARKER_FILE);
+    let read = read_file(&path, MARKER_BYTES_MAX).map_err(|e| Error::io("read", &path, &e))?;
+    let Some(bytes) = read else { return Ok(None) };
+    let marker = Marker::decode(&bytes).map_err(|e| Error::decode(path.display(), 0, e))?;
+    Ok(Some(Fixed {
+        logs: marker.logs.len(),
+        segment_bytes: marker.segment_bytes,
+    }))
 }
 
 /// Reads the marker of a data directory; `None` if there is none.

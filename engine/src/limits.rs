@@ -211,13 +211,19 @@ impl EngineConfig {
         let segment = self.wal.segment_bytes;
         let group = self.group_bytes_max() as u64;
         let refuse = |text: String| Err(Error::Config(text));
-        let least: [(&str, u64, u64); 8] = [
+        let least: [(&str, u64, u64); 10] = [
             ("logs", u64::from(self.logs), 1),
             ("pack_bytes", self.pack_bytes, PACK_BYTES_MIN),
             ("feeds_max", self.feeds_max, 1),
             ("producers_max", self.producers_max, 1),
             ("batch.records_max", self.frame.records_max as u64, 1),
             ("batch.bytes_max", self.frame.batch_bytes_max as u64, 1),
+            (
+                "batch.record_bytes_max",
+                self.frame.record_bytes_max as u64,
+                1,
+            ),
+            ("batch.key_bytes_max", self.frame.key_bytes_max as u64, 1),
             (
                 "wal.flush_bytes",
                 self.wal.flush_bytes as u64,

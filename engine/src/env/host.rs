@@ -24,6 +24,18 @@ pub(crate) fn names_in(dir: &Path) -> io::Result<Vec<std::ffi::OsString>> {
     Ok(names)
 }
 
+/// A small file, up to its first `bytes_max` bytes; `None` if it, or its directory, is not there.
+pub(crate) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, bytes_max), &mut bytes)?;
+    Ok(Some(bytes))
+}
+
 /// Cores this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)

@@ -220,9 +220,12 @@ pub enum BucketError {
     },
 }
 
-/// How a store has been doing lately. A local folder has nothing to tell.
+/// How a bucket has been doing lately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BucketHealth {
+    /// It was asked for something since it was opened, and has answered or failed: until then nothing is
+    /// known of it.
+    pub tried: bool,
     /// What went wrong, if nothing has gone well since, and for how long.
     pub trouble: Option<(String, Duration)>,
     /// Requests that had to be sent again.

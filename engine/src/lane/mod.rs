@@ -52,6 +52,8 @@ pub struct LaneState {
     pressed: Cell<bool>,
     press: Event,
     published: Event,
+    /// It has come to the end of a round, well or not.
+    tried: Cell<bool>,
     /// What went wrong last, and since when nothing has gone well.
     trouble: RefCell<Option<(String, u64)>>,
     /// The bucket is known to be this directory's.
@@ -70,6 +72,7 @@ impl LaneState {
             pressed: Cell::new(false),
             press: Event::new(),
             published: Event::new(),
+            tried: Cell::new(false),
             trouble: RefCell::new(None),
             owner_known: Cell::new(owner_known),
             running: Cell::new(0),
@@ -111,13 +114,20 @@ impl LaneState {
             .await;
     }
 
+    /// Whether anything is known of how it works: it has tried since the start.
+    pub(crate) fn has_tried(&self) -> bool {
+        self.tried.get()
+    }
+
     fn set_trouble(&self, text: String, now_ns: u64) {
+        self.tried.set(true);
         let mut trouble = self.trouble.borrow_mut();
         let since = trouble.as_ref().map_or(now_ns, |(_, since)| *since);
         *trouble = Some((text, since));
     }
 
     fn end_trouble(&self) {
+        self.tried.set(true);
         *self.trouble.borrow_mut() = None;
     }
 

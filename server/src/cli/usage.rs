@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::exit::CliError;
 use super::open::with_engine;
 use super::output::Output;
+use super::patience::Patience;
 use super::shapes::count;
 
 #[derive(Serialize)]
@@ -29,11 +30,13 @@ struct LogShape {
     disk_bytes_max: u64,
     unpacked_bytes: u64,
     unpublished_commits: u64,
+    tried: bool,
     trouble: Option<TroubleShape>,
 }
 
 #[derive(Serialize)]
 struct BucketShape {
+    tried: bool,
     trouble: Option<TroubleShape>,
     retries: u64,
     leftover_uploads: u64,
@@ -61,6 +64,7 @@ impl From<LogUsage> for LogShape {
             disk_bytes_max: usage.disk_bytes_max,
             unpacked_bytes: usage.unpacked_bytes,
             unpublished_commits: usage.unpublished_commits,
+            tried: usage.tried,
             trouble: usage.trouble.map(TroubleShape::from),
         }
     }
@@ -69,6 +73,7 @@ impl From<LogUsage> for LogShape {
 impl From<BucketHealth> for BucketShape {
     fn from(health: BucketHealth) -> Self {
         Self {
+            tried: health.tried,
             trouble: health.trouble.map(TroubleShape::from),
             retries: health.retries,
             leftover_uploads: health.leftovers,
@@ -87,8 +92,8 @@ impl From<Usage> for UsageShape {
 }
 
 /// `usage`.
-pub(super) fn run(config: EngineConfig, out: &mut Output) -> Result<(), CliError> {
-    with_engine(config, false, async |handle| {
+pub(super) fn run(config: EngineConfig, json: bool, out: &mut Output) -> Result<(), CliError> {
+    with_engine(config, false, &Patience::begin(json), async |handle| {
         let usage = handle.usage().await?;
         out.line(&UsageShape::from(usage), text)
     })
@@ -96,9 +101,10 @@ pub(super) fn run(config: EngineConfig, out: &mut Output) -> Result<(), CliError
 
 fn text(shape: &UsageShape) -> String {
     let mut lines = Vec::new();
-    let trouble = |trouble: &Option<TroubleShape>| match trouble {
+    let trouble = |tried: bool, trouble: &Option<TroubleShape>| match trouble {
         Some(TroubleShape { text, seconds }) => format!("in trouble for {seconds} s: {text}"),
-        None => "no trouble".to_owned(),
+        None if tried => "no trouble".to_owned(),
+        None => "not tried yet".to_owned(),
     };
     for log in &shape.logs {
         lines.push(format!(
@@ -108,10 +114,11 @@ fn text(shape: &UsageShape) -> String {
             log.disk_bytes_max,
             log.unpacked_bytes,
             count(log.unpublished_commits, "commit"),
-            trouble(&log.trouble),
+            trouble(log.tried, &log.trouble),
         ));
     }
     let BucketShape {
+        tried,
         retries,
         leftover_uploads,
         cache_bytes,
@@ -120,7 +127,7 @@ fn text(shape: &UsageShape) -> String {
     lines.push(format!(
         "bucket: {retries} requests sent again, {leftover_uploads} uploads to clean up, {cache_bytes} \
          bytes cached, {}",
-        trouble(&shape.bucket.trouble),
+        trouble(tried, &shape.bucket.trouble),
     ));
     lines.join("\n")
 }

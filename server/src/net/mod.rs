@@ -21,8 +21,8 @@ use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::{TcpListener, TcpStream};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Type};
-pub(crate) use tls::TlsFiles;
 use tls::TlsStream;
+pub(crate) use tls::{TlsError, TlsFiles};
 
 /// Connections that may wait to be accepted, per listener.
 const BACKLOG: i32 = 1024;

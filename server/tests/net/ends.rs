@@ -380,3 +380,63 @@ fn bindings_beyond_the_limit_are_refused_before_anybody_is_fenced() {
     let known = client.call(&Request::Open { feed: "f7" });
     assert!(matches!(known, Answer::Leased { .. }), "{known:?}");
 }
+
+/// From the signal to the end of the process, of a server whose client keeps a long heartbeat.
+fn time_to_end(signal: i32) -> Duration {
+    let server = Observed::start(&[]);
+    let mut client = connect(&server, 60_000);
+    client.feed("orders");
+    let begun = Instant::now();
+    server.signal(signal);
+    // It says goodbye, and expects the client to go.
+    while client.receive().is_some() {}
+    drop(client);
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(0), "{lines:?}");
+    assert_in_order(&lines, &["draining", "drained", "closed"]);
+    begun.elapsed()
+}
+
+#[test]
+fn end_is_prompt_when_nothing_waits() {
+    // The best of some: others use the machine, too.
+    let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGTERM];
+    let best = signals.into_iter().map(time_to_end).min().unwrap();
+    assert!(best < Duration::from_millis(700), "{best:?}");
+}
+
+#[test]
+fn hangup_that_is_ignored_stays_ignored() {
+    use std::os::unix::process::CommandExt;
+    let server = Observed::start_with(&[], |command| {
+        let ignore = || {
+            // SAFETY: a plain call, no memory involved.
+            unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+            Ok(())
+        };
+        // SAFETY: a system call only, between fork and exec; no allocation, no locks.
+        unsafe { command.pre_exec(ignore) }
+    });
+    server.signal(libc::SIGHUP);
+    let mut client = Connection::open(server.address);
+    client.feed("orders");
+    server.signal(libc::SIGTERM);
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(0), "{lines:?}");
+    assert_in_order(&lines, &["signal=15", "drained"]);
+}
+
+#[test]
+fn folder_that_is_gone_is_in_trouble_from_the_first_try() {
+    let server = without_bucket("");
+    let mut client = Connection::open(server.address);
+    let binding = client.feed("orders");
+    client.append(binding, &[b"x"]);
+    client.send(&SEAL);
+    let begun = Instant::now();
+    while server.metric("sealog_bucket_troubled_seconds", "") == 0 {
+        assert!(begun.elapsed() < DEADLINE, "no trouble");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(server.metric("sealog_lane_troubled_seconds", "log=\"0\"") > 0);
+}

@@ -188,6 +188,8 @@ fn statuses_are_the_documented_numbers() {
         (Exit::StorageFull, 6),
         (Exit::Unusable, 7),
         (Exit::Unprinted, 8),
+        (Exit::Stopped, 9),
+        (Exit::HungUp, 129),
         (Exit::Interrupted, 130),
         (Exit::BrokenPipe, 141),
         (Exit::Terminated, 143),
