@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::folder_list::{is_absent, list};
 use super::folder_store::{FolderStore, UploadFile};
+use crate::env::fs_ops::check_room;
 use crate::env::{
     AlignedBuf, Bucket, BucketError, ETag, ObjectMeta, PutOutcome, SideThreads, SwapOutcome, Upload,
 };
@@ -77,6 +78,11 @@ impl Bucket for FolderBucket {
 
     fn shares_disk(&self, dir: &Path) -> bool {
         self.store.shares_disk(dir)
+    }
+
+    async fn check_room(&self, bytes: u64) -> Result<(), BucketError> {
+        let check = move |store: &FolderStore, _: &str| check_room(store.root(), bytes);
+        self.call(UPLOAD_KEY, check).await
     }
 
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {

@@ -250,6 +250,12 @@ pub trait Bucket: Clone + 'static {
     fn health(&self) -> BucketHealth {
         BucketHealth::default()
     }
+    /// [`BucketError::Full`] where objects of `bytes` would find no room; where that cannot be told, writing
+    /// them tells. Asked before anything is written, so that nothing is written for nothing.
+    fn check_room(&self, bytes: u64) -> impl Future<Output = Result<(), BucketError>> {
+        let _ = bytes;
+        async { Ok(()) }
+    }
     /// Creates `key` with `data`, whole or not at all, if absent.
     fn put_if_absent(
         &self,

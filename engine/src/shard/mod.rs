@@ -197,11 +197,14 @@ impl<E: Env> LogService<E> {
     }
 
     fn at_bound(&self) -> Error {
+        if let Some(detail) = self.wal.space().held() {
+            return Error::StorageFull { detail };
+        }
         let bound = self.config.wal.disk_bytes_max;
         let cause = self
             .lane
             .trouble()
-            .map_or(String::new(), |t| format!(" ({t})"));
+            .map_or(String::new(), |t| format!(" ({})", t.text));
         Error::StorageFull {
             detail: format!("the log is at wal.disk_bytes_max = {bound} and not packed yet{cause}"),
         }
