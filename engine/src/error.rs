@@ -326,6 +326,7 @@ impl From<crate::env::BucketError> for Error {
             crate::env::BucketError::Full { .. } => Self::StorageFull {
                 detail: error.to_string(),
             },
+            crate::env::BucketError::Denied { .. } => Self::Unusable(error.to_string()),
             _ => Self::Bucket(error.to_string()),
         }
     }

@@ -196,6 +196,9 @@ fn typed(key: &str, source: io::Error) -> BucketError {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             BucketError::Full { key, source }
         }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            BucketError::Denied { key, source }
+        }
         _ => BucketError::Unavailable { key, source },
     }
 }

@@ -77,7 +77,7 @@ pub trait Env: Clone + 'static {
     fn busy_ns(&self) -> u64 {
         0
     }
-    /// A random number: ids of temporary files and jitter, never anything persistent.
+    /// A random number: ids of temporary files, a data directory's identity, and jitter.
     fn random_u64(&self) -> u64;
     /// Gives other tasks a turn if this one has run for its slice (simulator: a seeded preemption point).
     fn yield_if_needed(&self) -> impl Future<Output = ()>;
@@ -206,6 +206,14 @@ pub enum BucketError {
     #[error("bucket full at {key}: {source}")]
     Full {
         /// The key being written.
+        key: String,
+        /// The store's own error.
+        source: io::Error,
+    },
+    /// The store does not let us: permissions, credentials. Nothing was written.
+    #[error("the bucket refuses {key}: {source}")]
+    Denied {
+        /// The key in question.
         key: String,
         /// The store's own error.
         source: io::Error,

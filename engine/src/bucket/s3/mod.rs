@@ -375,6 +375,10 @@ fn typed(key: &str, failure: Failure) -> BucketError {
             key,
             source: io::Error::new(io::ErrorKind::StorageFull, failure.to_string()),
         },
+        Kind::Denied => BucketError::Denied {
+            key,
+            source: io::Error::other(failure.to_string()),
+        },
         _ => BucketError::Unavailable {
             key,
             source: io::Error::other(failure.to_string()),
