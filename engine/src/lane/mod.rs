@@ -16,6 +16,7 @@
 //!
 //! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
 
+pub(crate) mod claim;
 mod closer;
 pub(crate) mod keys;
 mod orphans;
@@ -38,6 +39,7 @@ use crate::limits::EngineConfig;
 use crate::shard::LogService;
 use crate::sync::{Event, race};
 use crate::wal::space::Shortage;
+use claim::Standing;
 use orphans::Orphans;
 use packer::Packer;
 pub(crate) use packer::pack_holding;
@@ -228,15 +230,10 @@ async fn settle_owner<E: Env>(service: &Rc<LogService<E>>) -> Result<()> {
         return Ok(());
     }
     let witness = owner::Witness::of(&service.feeds.borrow());
-    let known = match witness {
-        Some(witness) => witness.check(&service.env).await?,
-        None => true,
-    };
-    if !known {
-        let text = "out of reach: not known yet to be the bucket of this data directory";
-        return Err(Error::Bucket(text.to_owned()));
+    match owner::settle(&service.env, &service.config, witness).await? {
+        Standing::Ours => service.lane.owner_known.set(true),
+        Standing::Unknown(error) => return Err(error),
     }
-    service.lane.owner_known.set(true);
     Ok(())
 }
 
