@@ -148,7 +148,7 @@ impl Claim {
         Error::Unusable(format!(
             "bucket {} belongs to data directory {} on {} (its object {OWNER} says so), not to {} on {}: \
              one bucket, or prefix of one, for one data directory. If that one will never write again, \
-             --take-bucket makes it this one's",
+             and this one goes on with its history, --take-bucket makes it this one's",
             self.bucket, other.data_dir, other.host, self.own.data_dir, self.own.host
         ))
     }

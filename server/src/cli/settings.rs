@@ -239,7 +239,8 @@ mod tests {
             ("profile = 1", "profile = 1 is not understood"),
             ("colour = \"red\"", "colour = \"red\" is not understood"),
         ] {
-            assert_eq!(Settings::parse(text), Err(reason.to_owned()));
+            let said = format!("line 1, offset 0: {reason}");
+            assert_eq!(Settings::parse(text), Err(said));
         }
     }
 }

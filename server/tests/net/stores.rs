@@ -236,10 +236,17 @@ fn prefix_of_another_data_directory_is_refused_by_the_command() {
         ] {
             assert!(said.contains(word), "{name}: {said}");
         }
+        std::fs::remove_dir_all(&two).unwrap();
         assert!(
             append(&one, &bucket, &endpoint, &[]).status.success(),
             "{name}"
         );
+        // Restored from a copy that does not know that it owns the bucket.
+        let copied = Command::new("cp").arg("-r").args([&one, &two]).status();
+        assert!(copied.unwrap().success());
+        std::fs::remove_file(two.join("owner")).unwrap();
+        let refused = append(&two, &bucket, &endpoint, &[]).status.code();
+        assert_eq!(refused, Some(7), "{name}");
         let ran = append(&two, &bucket, &endpoint, &["--take-bucket"]);
         assert!(ran.status.success(), "{name}: {ran:?}");
         assert_eq!(append(&one, &bucket, &endpoint, &[]).status.code(), Some(7));
