@@ -17,6 +17,7 @@ use crate::env::{Disk, Env};
 use crate::error::{Error, Result};
 use crate::files::{read_whole, write_whole};
 use crate::ids::LogId;
+use crate::lane::claim::make_identity;
 use crate::limits::EngineConfig;
 use crate::recovery::wal_dir;
 use crate::wal::segment::Geometry;
@@ -144,6 +145,7 @@ pub(crate) async fn open_or_create<E: Env>(env: &E, config: &EngineConfig) -> Re
         check_fits(&marker, config)?;
         // Whoever put it there may have been killed before its name was durable.
         sync_dir(env, dir).await?;
+        make_identity(env, config).await?;
         return Ok(marker);
     }
     if !config.create {
@@ -162,6 +164,7 @@ pub(crate) async fn open_or_create<E: Env>(env: &E, config: &EngineConfig) -> Re
     if let Some(settings) = &config.settings {
         write_whole(env.disk(), dir, SETTINGS_FILE, settings.as_bytes()).await?;
     }
+    make_identity(env, config).await?;
     write_marker(env, dir, &marker).await?;
     Ok(marker)
 }

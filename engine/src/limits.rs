@@ -101,6 +101,8 @@ pub struct EngineConfig {
     pub bucket_dir: Option<PathBuf>,
     /// The bucket is in this S3-compatible store, not in a folder.
     pub s3: Option<S3Options>,
+    /// Make the bucket this directory's although its owner object names another one.
+    pub take_bucket: bool,
     /// Bound on the local cache of packs from a store; 0 is no cache.
     pub cache_bytes_max: u64,
     /// Text kept in a directory that is made with this configuration, as the file
@@ -141,6 +143,7 @@ impl EngineConfig {
             data_dir: data_dir.into(),
             bucket_dir: None,
             s3: None,
+            take_bucket: false,
             cache_bytes_max: 1 << 30,
             settings: None,
             logs: 1,

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use super::folder_list::{is_absent, list};
 use super::folder_store::{FolderStore, UploadFile};
+use crate::env::fs_ops::check_room;
 use crate::env::{
     AlignedBuf, Bucket, BucketError, BucketHealth, ETag, ObjectMeta, PutOutcome, SideThreads,
     SwapOutcome, Upload,
@@ -144,6 +145,11 @@ impl Bucket for FolderBucket {
         }
     }
 
+    async fn check_room(&self, bytes: u64) -> Result<(), BucketError> {
+        let check = move |store: &FolderStore, _: &str| check_room(store.root(), bytes);
+        self.call(Aim::Begin, UPLOAD_KEY, check).await
+    }
+
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {
         self.call(Aim::Store, key, move |store, key| {
             store.put_if_absent(key, &data)
@@ -261,6 +267,9 @@ fn typed(key: &str, source: io::Error) -> BucketError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             BucketError::Full { key, source }
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            BucketError::Denied { key, source }
         }
         _ => BucketError::Unavailable { key, source },
     }

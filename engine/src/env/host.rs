@@ -1,7 +1,7 @@
 //! Host: the few things the engine asks of the process it lives in while it opens.
 //!
 //! **Invariants**
-//! - Blocking; called on the opener's thread, never on a shard.
+//! - Blocking; called on the opener's thread or a side thread, never on a shard.
 
 use std::io;
 use std::path::Path;
@@ -34,6 +34,21 @@ pub(crate) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(file, bytes_max), &mut bytes)?;
     Ok(Some(bytes))
+}
+
+/// The path from the root, as text.
+pub(crate) fn absolute(path: &Path) -> String {
+    let absolute = std::path::absolute(path);
+    absolute.as_deref().unwrap_or(path).display().to_string()
+}
+
+/// What this machine calls itself.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(
+        |_| "an unnamed machine".to_owned(),
+        |name| name.trim().to_owned(),
+    )
 }
 
 /// Cores this process may use.

@@ -27,6 +27,7 @@ use crate::engine::offline::{Offline, marker_of};
 use crate::env::Env;
 use crate::error::Result;
 use crate::ids::LogId;
+use crate::lane::claim;
 use crate::lane::owner::Witness;
 use crate::limits::EngineConfig;
 use crate::recovery::{LogPlace, examine};
@@ -148,6 +149,7 @@ pub async fn verify_in<E: Env>(
             check.known.push(feed.id);
         }
     }
+    claim::check(env, config).await?;
     check.known.sort_unstable();
     check.objects().await?;
     Ok(check.report)

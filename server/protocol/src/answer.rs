@@ -46,6 +46,9 @@ messages! {
         },
         /// The server sends a heartbeat of its own; no answer is expected. Belongs to the connection.
         0x84 Alive {},
+        /// A heartbeat of a server that reads nothing now, for want of memory or credit: a ping is answered, and
+        /// what is on its way is taken, when it reads on.
+        0x85 Busy {},
         /// It was not done.
         0x8f Refused {
             /// Why.

@@ -63,6 +63,7 @@ fn of_connection(name: &'static str, about: &'static str, answer: Answer<'static
 fn scope(from: ReadFrom) -> ReadScope<'static> {
     ReadScope {
         feed: "orders",
+        feed_id: Some(11),
         stream: Some(3),
         from,
         end: u64::MAX,
@@ -193,6 +194,7 @@ fn connection_cases() -> Vec<Case> {
             Answer::Goodbye { reason: "draining" },
         ),
         of_connection("answer-alive", "of the connection", Answer::Alive {}),
+        of_connection("answer-busy", "of the connection", Answer::Busy {}),
         answered(
             "answer-refused",
             "with one number",

@@ -390,7 +390,7 @@ impl<'a> Appender<'a> {
                 let records = count(self.records, "record");
                 let range = range(self.first.unwrap_or(0), Some(last));
                 // The bucket is only waited for once the stream is sealed.
-                let stream = match error.is_bucket() {
+                let stream = match error.is_unpublished() {
                     true => "",
                     false => ", stream unsealed",
                 };

@@ -71,6 +71,9 @@ pub(crate) struct Globals {
     /// Use a store that ignores conditions, although two writers would both win
     #[arg(long, global = true, help_heading = EVERY_VERB)]
     pub(crate) unsafe_no_conditions: bool,
+    /// Make the bucket this data directory's although it says that it is another one's
+    #[arg(long, global = true, help_heading = EVERY_VERB)]
+    pub(crate) take_bucket: bool,
     /// Configuration file, TOML; an unknown key is an error
     #[arg(long, global = true, help_heading = EVERY_VERB, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -298,6 +298,7 @@ impl Layers {
         if let Some(dir) = &globals.bucket_dir {
             self.config.bucket_dir = Some(dir.clone());
         }
+        self.config.take_bucket = globals.take_bucket;
         Ok(self)
     }
 }

@@ -212,9 +212,10 @@ impl CliError {
         )
     }
 
-    /// Whether the bucket failed.
-    pub(crate) fn is_bucket(&self) -> bool {
-        self.kind == "Bucket"
+    /// Whether the stream is sealed, and only its publication waits for the bucket.
+    pub(crate) fn is_unpublished(&self) -> bool {
+        let full = self.kind == "StorageFull" && self.effects == Effects::Unknown;
+        self.kind == "Bucket" || full
     }
 
     /// Whether the engine refused its configuration.
@@ -288,7 +289,8 @@ fn classify(error: &Error) -> (Exit, &'static str) {
         Error::Closed => (Exit::Failure, "Closed"),
         Error::Corrupt { .. } => (Exit::Corrupt, "Corrupt"),
         Error::NewerFormat { .. } => (Exit::Unusable, "NewerFormat"),
-        Error::Bucket(_) => (Exit::Failure, "Bucket"),
+        Error::Unpublished { full: true, .. } => (Exit::StorageFull, "StorageFull"),
+        Error::Bucket(_) | Error::Unpublished { .. } => (Exit::Failure, "Bucket"),
         Error::Io { .. } => (Exit::Failure, "Io"),
         Error::Unusable(_) => (Exit::Unusable, "Unusable"),
     }

@@ -6,7 +6,7 @@
 //! **Not here**: errors (`refuse`).
 
 use sealog_engine::commit::{Commit, CommitKind};
-use sealog_engine::ids::{CommitNumber, StreamId};
+use sealog_engine::ids::{CommitNumber, FeedId, StreamId};
 use sealog_engine::{FeedInfo, ProducerInfo, ReadFrom, ReadRequest, StreamInfo, StreamPhase};
 use sealog_protocol as wire;
 
@@ -76,6 +76,7 @@ pub(super) fn producer(info: ProducerInfo) -> wire::ProducerInfo {
 
 pub(super) fn read(scope: &wire::ReadScope<'_>) -> ReadRequest {
     ReadRequest {
+        id: scope.feed_id.map(FeedId),
         stream: scope.stream.map(StreamId),
         from: match scope.from {
             wire::ReadFrom::Sequence(sequence) => ReadFrom::Sequence(sequence),

@@ -79,7 +79,12 @@ impl Connection {
             let text = format!("nothing heard for {MISSED_MAX} heartbeats");
             self.fail(own(ErrorCode::TimedOut, &text));
         } else if since(self.spoke_ns.get()) >= beat / 2 && self.outbox.waiting() == 0 {
-            self.outbox.put(&Answer::Alive {}, (CONNECTION, 0), 0);
+            let heartbeat = match self.reading.get() {
+                true => Answer::Alive {},
+                // What the client sends meanwhile, pings too, waits: it must not be taken for lost.
+                false => Answer::Busy {},
+            };
+            self.outbox.put(&heartbeat, (CONNECTION, 0), 0);
         }
     }
 }

@@ -132,23 +132,30 @@ impl NativeService {
 
     async fn next(&self, listener: &Listener) -> Option<Stream> {
         loop {
-            while let Some(wait) = self.opening.wait(self.side.monotonic_ns()) {
-                let gone = self.opening.gone.listen();
-                futures_lite::future::or(gone, self.side.sleep(wait)).await;
-            }
-            let accepted =
-                futures_lite::future::or(async { Some(listener.accept().await) }, async {
-                    self.changed
-                        .until(|| self.draining.get().then_some(()))
-                        .await;
-                    None
-                });
-            match accepted.await? {
-                Ok(stream) => return Some(stream),
+            let accepted = async { Some(listener.accept().await) };
+            match futures_lite::future::or(accepted, self.draining()).await? {
+                Ok(stream) => {
+                    // Only now somebody waits for a place.
+                    let placed = async {
+                        while let Some(wait) = self.opening.wait(self.side.monotonic_ns()) {
+                            let gone = self.opening.gone.listen();
+                            futures_lite::future::or(gone, self.side.sleep(wait)).await;
+                        }
+                        Some(stream)
+                    };
+                    return futures_lite::future::or(placed, self.draining()).await;
+                }
                 // No descriptor left, or the caller has gone: others may do better.
                 Err(_) => self.side.sleep(Duration::from_millis(10)).await,
             }
         }
+    }
+
+    /// Waits until the shard drains.
+    async fn draining<T>(&self) -> Option<T> {
+        let draining = || self.draining.get().then_some(());
+        self.changed.until(draining).await;
+        None
     }
 
     fn begin(self: &Rc<Self>, stream: Stream) {

@@ -167,6 +167,14 @@ fn bucket_elsewhere_is_remembered_and_another_one_refused() {
         bench.run(words).fails(7, &["others was named", absolute]);
         assert!(!bench.path().join("others").exists(), "{words:?}");
     }
+    // Another directory's it is not.
+    let others = bench.path().join("two");
+    let words = ["--data-dir", "two", "--bucket-dir", absolute];
+    let append = [&["append", "f", "--value", "z"][..], &words].concat();
+    bench
+        .run(&append)
+        .fails(7, &[absolute, others.to_str().unwrap(), "--take-bucket"]);
+    std::fs::remove_dir_all(others).unwrap();
     // Moved, and said so.
     std::fs::rename(absolute, bench.path().join("moved")).unwrap();
     let settings = bench.data().join("settings.toml");
@@ -174,9 +182,30 @@ fn bucket_elsewhere_is_remembered_and_another_one_refused() {
     std::fs::write(&settings, text.replace("/packs", "/moved")).unwrap();
     bench.ok(&["append", "f", "--value", "y"]);
     std::fs::write(&settings, "profile = 7\n").unwrap();
-    bench
-        .run(&["read", "f"])
-        .fails(2, &["settings.toml: profile = 7 is not understood"]);
+    bench.run(&["read", "f"]).fails(
+        2,
+        &["settings.toml: line 1, offset 0: profile = 7 is not understood"],
+    );
+    for (damaged, place) in [
+        (
+            &b"# ok\nprofile = \"stan\xe4ard\"\n"[..],
+            "line 2, offset 20: not UTF-8",
+        ),
+        (b"# ok\nprofile \x7f \"standard\"\n", "line 2, offset 1"),
+        (
+            b"# ok\n\nprofile = \"stanlard\"\n",
+            "line 3, offset 6: profile",
+        ),
+        (
+            b"# ok\nprofjle = \"standard\"\n",
+            "line 2, offset 5: profjle",
+        ),
+    ] {
+        std::fs::write(&settings, damaged).unwrap();
+        bench
+            .run(&["read", "f"])
+            .fails(2, &["settings.toml: ", place]);
+    }
     let shown = bench.ok(&["inspect", bench.data().join("LOCK").to_str().unwrap()]);
     assert!(shown.contains("directory lock"), "{shown}");
 }

@@ -82,6 +82,22 @@ fn places_that_cannot_be_used_are_status_7() {
         }
         mode(&path, before);
     }
+    // Objects one by one: read wherever they are needed.
+    let mut objects = vec![data.join("bucket/feeds")];
+    while let Some(path) = objects.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).unwrap();
+            objects.extend(entries.map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        mode(&path, 0o000);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        bound(&bench, &["verify"]).fails(7, &["ermission denied", "the bucket refuses", name]);
+        if name.ends_with(".commit") {
+            bound(&bench, &["commits", "f"]).fails(7, &["ermission denied", name]);
+        }
+        mode(&path, 0o640);
+    }
     bench.file("plain", b"");
     std::fs::create_dir(bench.path().join("bare")).unwrap();
     mode(&bench.path().join("bare"), 0o555);

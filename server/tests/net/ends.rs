@@ -440,3 +440,46 @@ fn folder_that_is_gone_is_in_trouble_from_the_first_try() {
     }
     assert!(server.metric("sealog_lane_troubled_seconds", "log=\"0\"") > 0);
 }
+
+#[test]
+fn connections_without_hello_keep_their_places_while_nobody_waits_for_one() {
+    let server = Observed::start(&[]);
+    let mut idle: Vec<_> = (0..1024).map(|_| Connection::raw(server.address)).collect();
+    // All that the shard has places for, for longer than they may keep them from others.
+    std::thread::sleep(Duration::from_secs(3));
+    for connection in idle.iter_mut().take(8) {
+        let welcome = connection.call(&hello());
+        assert!(matches!(welcome, Answer::Welcome { .. }), "{welcome:?}");
+    }
+}
+
+#[test]
+fn connection_that_waits_for_memory_for_a_long_message_hears_that() {
+    let server = Observed::start(&["--edge"]);
+    let mut feeds = Connection::open(server.address);
+    let binding = feeds.feed("orders");
+    let payload = vec![7; 900 << 10];
+    let append = Request::Append {
+        binding,
+        frame: Rest(&frame(&[&payload])),
+    };
+    let mut bytes = Vec::new();
+    append.encode(9, 0, &mut bytes);
+    // The beginnings of some take all there is, and wait.
+    let mut holders: Vec<_> = (0..4).map(|_| Connection::open(server.address)).collect();
+    for holder in &mut holders {
+        holder.write(&bytes[..64 << 10]);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let mut waiting = connect(&server, 100);
+    waiting.write(&bytes[..64 << 10]);
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let (_, heard) = waiting.receive().expect("it was closed");
+        match heard {
+            Answer::Busy {} => break,
+            Answer::Alive {} => assert!(Instant::now() < until, "not told"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -82,6 +82,7 @@ impl<'a> Maker<'a> {
     fn scope(&mut self) -> ReadScope<'a> {
         ReadScope {
             feed: self.text(),
+            feed_id: self.option(Self::u64),
             stream: self.option(Self::u64),
             from: {
                 let value = self.u64();
@@ -303,6 +304,7 @@ impl<'a> Maker<'a> {
                 reason: self.text(),
             },
             0x84 => Answer::Alive {},
+            0x85 => Answer::Busy {},
             0x8f => Answer::Refused {
                 refusal: self.refusal(),
             },

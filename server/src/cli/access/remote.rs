@@ -191,6 +191,7 @@ impl Remote {
 
     pub(super) async fn read(&self, request: &ReadRequest) -> Result<ReadChunk> {
         let options = ReadOptions {
+            feed_id: request.id.map(|id| id.0),
             stream: request.stream.map(|stream| stream.0),
             from: convert::from(request.from),
             end: request.end,
