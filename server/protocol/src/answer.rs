@@ -7,7 +7,7 @@
 
 use crate::header::MessageHeader;
 use crate::hello::Welcome;
-use crate::info::{CommitInfo, FeedInfo, LogInfo, ProducerInfo, StreamInfo};
+use crate::info::{BucketUsage, CommitInfo, FeedInfo, LogInfo, LogUsage, ProducerInfo, StreamInfo};
 use crate::refusal::Refusal;
 use crate::wire::{Rest, Wire, messages, wire_struct};
 
@@ -150,6 +150,13 @@ messages! {
         0xd0 Stats {
             /// One entry per log.
             logs: Vec<LogInfo>,
+        },
+        /// What is held, and what waits.
+        0xd1 Usage {
+            /// One entry per log.
+            logs: Vec<LogUsage>,
+            /// The bucket.
+            bucket: BucketUsage,
         },
     }
 }

@@ -233,6 +233,8 @@ messages! {
         },
         /// Counters of every log.
         0x50 Stats {},
+        /// What every log holds, what waits for the bucket, and how that is.
+        0x51 Usage {},
     }
 }
 

@@ -69,7 +69,6 @@ pub(crate) fn main() -> ExitCode {
 fn check_local(globals: &Globals, verb: &Verb) -> Result<(), CliError> {
     let verb = match verb {
         Verb::Verify => "verify",
-        Verb::Usage => "usage",
         Verb::Admin(AdminVerb::Reshard { .. }) => "admin reshard",
         Verb::Admin(AdminVerb::AcceptLoss) => "admin accept-loss",
         _ => return Ok(()),
@@ -110,7 +109,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Seal(args) => history::seal(place, &args, &mut out),
         Verb::Admin(verb) => admin::run(place, verb, &mut out),
         Verb::Serve(_) => crate::serve::run(place.config, &settings),
-        Verb::Usage => usage::run(place.config, place.globals.json, &mut out),
+        Verb::Usage => usage::run(place, &mut out),
         Verb::Verify => offline::verify(&place.config, &mut out),
         Verb::Inspect(_) | Verb::Config(_) => Ok(()),
     };

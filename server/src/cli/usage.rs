@@ -8,13 +8,12 @@
 use std::time::Duration;
 
 use sealog_engine::env::BucketHealth;
-use sealog_engine::{EngineConfig, LogUsage, Usage};
+use sealog_engine::{LogUsage, Usage};
 use serde::Serialize;
 
+use super::access::{Place, with_access};
 use super::exit::CliError;
-use super::open::with_engine;
 use super::output::Output;
-use super::patience::Patience;
 use super::shapes::count;
 
 #[derive(Serialize)]
@@ -92,9 +91,9 @@ impl From<Usage> for UsageShape {
 }
 
 /// `usage`.
-pub(super) fn run(config: EngineConfig, json: bool, out: &mut Output) -> Result<(), CliError> {
-    with_engine(config, false, &Patience::begin(json), async |handle| {
-        let usage = handle.usage().await?;
+pub(super) fn run(place: Place, out: &mut Output) -> Result<(), CliError> {
+    with_access(place, false, async |access| {
+        let usage = access.usage().await?;
         out.line(&UsageShape::from(usage), text)
     })
 }

@@ -232,6 +232,35 @@ fn data_directory_in_use_leads_to_its_server() {
 }
 
 #[test]
+fn usage_is_asked_of_the_server_that_holds_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let data = dir.path().join("data");
+    let there = server.address.to_string();
+    let append = [
+        "--server",
+        &there,
+        "append",
+        "f",
+        "--value",
+        "x",
+        "--no-seal",
+    ];
+    let (status, _, err) = run(&append, "");
+    assert_eq!(status, 0, "{err}");
+    for place in [["--data-dir", data.to_str().unwrap()], ["--server", &there]] {
+        let words = [&place[..], &["--json", "usage"]].concat();
+        let (status, out, err) = run(&words, "");
+        assert_eq!(status, 0, "{err}");
+        let usage: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let log = &usage["logs"][0];
+        assert!(log["unpacked_bytes"].as_u64().unwrap() > 0, "{out}");
+        assert!(log["disk_bytes"].as_u64() <= log["disk_bytes_max"].as_u64());
+        assert_eq!(usage["bucket"]["trouble"], serde_json::Value::Null, "{out}");
+    }
+}
+
+#[test]
 fn seal_that_the_server_is_long_about_is_told() {
     use std::io::{BufRead, BufReader};
     let dir = tempfile::tempdir().unwrap();

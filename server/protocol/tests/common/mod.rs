@@ -7,9 +7,9 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use sealog_protocol::{
-    Answer, CommitInfo, Effects, ErrorCode, Features, FeedInfo, Hello, LogInfo, ProducerInfo,
-    ReadFrom, ReadScope, Records, Refusal, Request, Rest, Settling, ShardAddress, StreamInfo,
-    StreamPhase, Welcome,
+    Answer, BucketUsage, CommitInfo, Effects, ErrorCode, Features, FeedInfo, Hello, LogInfo,
+    LogUsage, ProducerInfo, ReadFrom, ReadScope, Records, Refusal, Request, Rest, Settling,
+    ShardAddress, StreamInfo, StreamPhase, Trouble, Welcome,
 };
 
 /// Takes decisions off bytes; zero and empty when they are used up.
@@ -166,6 +166,35 @@ impl<'a> Maker<'a> {
         }
     }
 
+    fn trouble(&mut self) -> Trouble {
+        Trouble {
+            text: self.text().to_owned(),
+            seconds: self.u64(),
+        }
+    }
+
+    fn log_usage(&mut self) -> LogUsage {
+        LogUsage {
+            log: self.u64(),
+            disk_bytes: self.u64(),
+            disk_bytes_max: self.u64(),
+            unpacked_bytes: self.u64(),
+            unpublished_commits: self.u64(),
+            tried: self.bool(),
+            trouble: self.option(Self::trouble),
+        }
+    }
+
+    fn bucket_usage(&mut self) -> BucketUsage {
+        BucketUsage {
+            tried: self.bool(),
+            trouble: self.option(Self::trouble),
+            retries: self.u64(),
+            leftover_uploads: self.u64(),
+            cache_bytes: self.u64(),
+        }
+    }
+
     fn welcome(&mut self) -> Welcome {
         Welcome {
             version: self.u16(),
@@ -289,6 +318,7 @@ impl<'a> Maker<'a> {
                 credit_bytes: self.u64(),
             },
             0x50 => Request::Stats {},
+            0x51 => Request::Usage {},
             _ => return None,
         })
     }
@@ -372,6 +402,10 @@ impl<'a> Maker<'a> {
             },
             0xd0 => Answer::Stats {
                 logs: self.list(Self::log),
+            },
+            0xd1 => Answer::Usage {
+                logs: self.list(Self::log_usage),
+                bucket: self.bucket_usage(),
             },
             _ => return None,
         })

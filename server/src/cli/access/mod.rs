@@ -21,7 +21,7 @@ use sealog_engine::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use sealog_engine::producer::ProducerState;
 use sealog_engine::{
     EngineConfig, FeedInfo, FeedOptions, ProducerInfo, ReadChunk, ReadRequest, SessionOptions,
-    StreamInfo,
+    StreamInfo, Usage,
 };
 use sealog_frame::Batch;
 
@@ -100,6 +100,13 @@ impl Access {
         match &self.side {
             Side::Here(handle) => Ok(handle.delete_feed(feed).await?),
             Side::There(remote) => Ok(remote.client.delete_feed(feed).await?),
+        }
+    }
+
+    pub(super) async fn usage(&self) -> Result<Usage> {
+        match &self.side {
+            Side::Here(handle) => Ok(handle.usage().await?),
+            Side::There(remote) => Ok(convert::usage(remote.client.usage().await?)),
         }
     }
 
