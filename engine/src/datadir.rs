@@ -12,10 +12,12 @@ use std::path::Path;
 use crate::checkpoint::root::{open_file, seal_file};
 use crate::checkpoint::{Checkpoints, checkpoint_dir};
 use crate::codec::{DecodeError, Reader, Writer};
+use crate::env::host::read_file;
 use crate::env::{Disk, Env};
 use crate::error::{Error, Result};
 use crate::files::{read_whole, write_whole};
 use crate::ids::LogId;
+use crate::lane::claim::make_identity;
 use crate::limits::EngineConfig;
 use crate::recovery::wal_dir;
 use crate::wal::segment::Geometry;
@@ -99,6 +101,31 @@ impl Marker {
     }
 }
 
+/// What of the configuration was fixed when a data directory was made: its own values count, whatever
+/// the configuration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fixed {
+    /// Number of its logs.
+    pub logs: usize,
+    /// Size of every segment.
+    pub segment_bytes: u64,
+}
+
+/// What is fixed in the data directory `dir`; `None` if it is none. Opens and locks nothing; blocks.
+///
+/// # Errors
+/// [`Error::Corrupt`], [`Error::NewerFormat`], [`Error::Io`] of its marker.
+pub fn fixed(dir: &Path) -> Result<Option<Fixed>> {
+    let path = dir.join(MARKER_FILE);
+    let read = read_file(&path, MARKER_BYTES_MAX).map_err(|e| Error::io("read", &path, &e))?;
+    let Some(bytes) = read else { return Ok(None) };
+    let marker = Marker::decode(&bytes).map_err(|e| Error::decode(path.display(), 0, e))?;
+    Ok(Some(Fixed {
+        logs: marker.logs.len(),
+        segment_bytes: marker.segment_bytes,
+    }))
+}
+
 /// Reads the marker of a data directory; `None` if there is none.
 pub(crate) async fn read_marker<E: Env>(env: &E, dir: &Path) -> Result<Option<Marker>> {
     let path = dir.join(MARKER_FILE);
@@ -118,6 +145,7 @@ pub(crate) async fn open_or_create<E: Env>(env: &E, config: &EngineConfig) -> Re
         check_fits(&marker, config)?;
         // Whoever put it there may have been killed before its name was durable.
         sync_dir(env, dir).await?;
+        make_identity(env, config).await?;
         return Ok(marker);
     }
     if !config.create {
@@ -136,6 +164,7 @@ pub(crate) async fn open_or_create<E: Env>(env: &E, config: &EngineConfig) -> Re
     if let Some(settings) = &config.settings {
         write_whole(env.disk(), dir, SETTINGS_FILE, settings.as_bytes()).await?;
     }
+    make_identity(env, config).await?;
     write_marker(env, dir, &marker).await?;
     Ok(marker)
 }

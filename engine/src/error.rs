@@ -7,6 +7,8 @@
 //! **Not here**: bugs (assertions; they poison the shard) and decoding errors (`codec`, wrapped as
 //! [`Error::Corrupt`] with the place).
 
+use std::io::ErrorKind;
+
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 
 /// Result of engine calls.
@@ -211,6 +213,21 @@ pub enum Error {
     /// The bucket failed; the engine keeps trying where it can.
     #[error("bucket: {0}")]
     Bucket(String),
+    /// The stream is sealed and durable, but its commit is not in the bucket yet. It is published as soon
+    /// as the trouble ends, or after the next start; another seal is not needed.
+    #[error(
+        "{}: commit {commit} is sealed and durable, but not published yet: {trouble}; it is published as \
+         soon as that ends, or after the next start",
+        if *.full { "storage full" } else { "bucket" }
+    )]
+    Unpublished {
+        /// Its number.
+        commit: CommitNumber,
+        /// There is no room for it.
+        full: bool,
+        /// What keeps it.
+        trouble: String,
+    },
     /// A file operation failed.
     #[error("{op} {path}: {detail}")]
     Io {
@@ -234,16 +251,21 @@ impl Error {
     /// Whether the same call may succeed later without anything else being done.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::StorageFull { .. } | Self::Bucket(_))
+        matches!(
+            self,
+            Self::StorageFull { .. } | Self::Bucket(_) | Self::Unpublished { .. }
+        )
     }
 
     /// Whether a write that answered this may have taken effect.
     #[must_use]
     pub fn effects(&self) -> Effects {
         match self {
-            Self::Poisoned { .. } | Self::Closed | Self::Io { .. } | Self::Bucket(_) => {
-                Effects::Unknown
-            }
+            Self::Poisoned { .. }
+            | Self::Closed
+            | Self::Io { .. }
+            | Self::Bucket(_)
+            | Self::Unpublished { .. } => Effects::Unknown,
             _ => Effects::None,
         }
     }
@@ -258,8 +280,13 @@ impl Error {
 
     pub(crate) fn io(op: &'static str, path: &std::path::Path, error: &std::io::Error) -> Self {
         let text = || format!("{op} {}: {error}", path.display());
+        if matches!(
+            error.kind(),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+        ) {
+            return Self::StorageFull { detail: text() };
+        }
         match error.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => return Self::StorageFull { detail: text() },
             // Of a write or a sync nobody knows what it did before.
             Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::ENOTDIR | libc::ELOOP)
                 if matches!(op, "open" | "create" | "list" | "lock" | "read") =>
@@ -305,6 +332,7 @@ impl From<crate::env::BucketError> for Error {
             crate::env::BucketError::Full { .. } => Self::StorageFull {
                 detail: error.to_string(),
             },
+            crate::env::BucketError::Denied { .. } => Self::Unusable(error.to_string()),
             _ => Self::Bucket(error.to_string()),
         }
     }

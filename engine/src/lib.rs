@@ -37,7 +37,7 @@ pub mod wal;
 
 pub use append::{AppendResult, Lease};
 pub use bucket::S3Options;
-pub use datadir::{MARKER_FILE, SETTINGS_FILE};
+pub use datadir::{Fixed, MARKER_FILE, SETTINGS_FILE, fixed};
 pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
 };

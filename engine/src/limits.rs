@@ -103,6 +103,8 @@ pub struct EngineConfig {
     pub bucket_dir: Option<PathBuf>,
     /// The bucket is in this S3-compatible store, not in a folder.
     pub s3: Option<S3Options>,
+    /// Make the bucket this directory's although its owner object names another one.
+    pub take_bucket: bool,
     /// Bound on the local cache of packs from a store; 0 is no cache.
     pub cache_bytes_max: u64,
     /// Text kept in a directory that is made with this configuration, as the file
@@ -143,6 +145,7 @@ impl EngineConfig {
             data_dir: data_dir.into(),
             bucket_dir: None,
             s3: None,
+            take_bucket: false,
             cache_bytes_max: 1 << 30,
             settings: None,
             logs: 1,
@@ -213,13 +216,19 @@ impl EngineConfig {
         let segment = self.wal.segment_bytes;
         let group = self.group_bytes_max() as u64;
         let refuse = |text: String| Err(Error::Config(text));
-        let least: [(&str, u64, u64); 8] = [
+        let least: [(&str, u64, u64); 10] = [
             ("logs", u64::from(self.logs), 1),
             ("pack_bytes", self.pack_bytes, PACK_BYTES_MIN),
             ("feeds_max", self.feeds_max, 1),
             ("producers_max", self.producers_max, 1),
             ("batch.records_max", self.frame.records_max as u64, 1),
             ("batch.bytes_max", self.frame.batch_bytes_max as u64, 1),
+            (
+                "batch.record_bytes_max",
+                self.frame.record_bytes_max as u64,
+                1,
+            ),
+            ("batch.key_bytes_max", self.frame.key_bytes_max as u64, 1),
             (
                 "wal.flush_bytes",
                 self.wal.flush_bytes as u64,

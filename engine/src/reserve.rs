@@ -25,26 +25,32 @@ impl<E: Env> Reserve<E> {
         Self { env, path, held: 0 }
     }
 
-    /// Claims `bytes`, if it can; keeps what it holds if that is enough.
-    pub(crate) async fn claim(&mut self, bytes: u64) {
+    /// Claims `bytes`, if it can; keeps what it holds if that is enough, or all there is. Whether it holds
+    /// so much.
+    pub(crate) async fn claim(&mut self, bytes: u64) -> bool {
         if self.held >= bytes {
-            return;
+            return true;
         }
         let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
-        self.release().await;
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        if check_room(self.env.disk(), dir, bytes).await.is_err() {
-            return;
+        if self.held == 0 {
+            self.release().await;
         }
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        let more = bytes - self.held;
+        if check_room(self.env.disk(), dir, more).await.is_err() {
+            return false;
+        }
+        self.release().await;
         let Ok(file) = self.env.disk().create(&self.path).await else {
-            return;
+            return false;
         };
         if fill(&file, 0, bytes).await.is_ok() {
             self.held = bytes;
-        } else {
-            drop(file);
-            let _ = self.env.disk().remove(&self.path).await;
+            return true;
         }
+        drop(file);
+        let _ = self.env.disk().remove(&self.path).await;
+        false
     }
 
     /// Gives the space back to the disk; `true` when there was any.

@@ -14,7 +14,8 @@ use futures_lite::future::block_on;
 use sealog_engine::ids::{Digest, StreamId};
 use sealog_engine::pack::{PackFooter, PackIndex};
 use sealog_engine::{
-    Error, FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest, Result, fingerprint, verify,
+    Budget, Error, FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest, Result, fingerprint,
+    verify,
 };
 use sealog_frame::{Batch, BatchBuilder, FrameView, Record};
 use store::files;
@@ -64,6 +65,36 @@ fn expected(handle: &Handle<ProductionEnv>, feed: &str) -> Vec<(u64, [u8; 32])> 
         rest = after;
     }
     found
+}
+
+#[test]
+fn fingerprints_are_within_the_budget_of_their_answer() {
+    let dir = scratch();
+    let (engine, handle) = open(small(dir.path()));
+    block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
+    let mut builder = BatchBuilder::default();
+    for _ in 0..200 {
+        builder.push(&Record::of(b"tiny")).unwrap();
+    }
+    block_on(handle.append(FEED, builder.build().unwrap())).unwrap();
+    // In the log, then in a pack.
+    for packed in [false, true] {
+        if packed {
+            block_on(handle.seal(FEED, None, "")).unwrap();
+        }
+        let budget = Budget::new(1 << 20);
+        let mut request = ReadRequest::new(FEED);
+        request.fingerprints = true;
+        let chunk = block_on(handle.read_within(request, &budget)).unwrap();
+        assert_eq!(chunk.fingerprints.len(), 200);
+        let bytes = chunk.frames.len() + 200 * 32;
+        assert_eq!(
+            (chunk.held.bytes(), budget.used()),
+            (bytes, bytes),
+            "{packed}"
+        );
+    }
+    close(engine);
 }
 
 /// `count` records of every sort, from payload number `from` on: empty, long, keyed, with headers, and

@@ -138,6 +138,45 @@ fn accept_loss_of_a_damaged_tail_keeps_all_before_it_and_reuses_nothing() {
     assert_eq!(accept_loss(&config, go).unwrap(), LossReport::default());
 }
 
+/// Damages the first group that `verify` misses and recovery does not: what it held is packed, and only
+/// its segment is not recycled yet.
+fn damage_packed_group(dir: &Path, config: &EngineConfig) -> Error {
+    for (file, at, _) in groups(dir) {
+        let copied = scratch();
+        copy(dir, copied.path());
+        damage(&copied.path().join(&file), at + 200);
+        let tried = calm(copied.path());
+        if check(&tried).is_err() && Engine::open(tried).map(close).is_ok() {
+            damage(&dir.join(&file), at + 200);
+            return check(config).unwrap_err();
+        }
+    }
+    panic!("no group is needed by verify alone");
+}
+
+#[test]
+fn accept_loss_of_a_packed_group_loses_nothing_and_verify_says_so() {
+    let dir = scratch();
+    let config = calm(dir.path());
+    fill(&config);
+    // Both kept checkpoints are of behind what was written.
+    for _ in 0..2 {
+        close(open(config.clone()).0);
+    }
+    let before = held(dir.path());
+    let refused = damage_packed_group(dir.path(), &config).to_string();
+    assert!(refused.contains("admin accept-loss"), "{refused}");
+    let report = accept_loss(&config, go).unwrap();
+    let [loss] = &report.logs[..] else {
+        panic!("{report:?}")
+    };
+    assert!(loss.damage.contains("offset"), "{report:?}");
+    assert_eq!(loss.feeds, [], "records of packs are not lost");
+    check(&config).unwrap();
+    assert_eq!(everything(&config), before);
+    assert_eq!(accept_loss(&config, go).unwrap(), LossReport::default());
+}
+
 #[test]
 fn accept_loss_stopped_anywhere_refuses_or_opens_and_goes_on() {
     let base = scratch();

@@ -75,7 +75,7 @@ fn seal(handle: &Handle<ProductionEnv>, feed: &str, written: &mut Written) {
     loop {
         match block_on(handle.seal(feed, None, &message)) {
             Ok(_) => break,
-            Err(Error::Bucket(_)) => break,
+            Err(Error::Unpublished { .. }) => break,
             Err(error @ Error::StorageFull { .. }) => assert!(error.is_retryable()),
             Err(error) => panic!("{feed}: {error}"),
         }

@@ -72,7 +72,8 @@ fn regression_store_away_the_log_keeps_what_it_may_and_publication_follows() {
     proxy.rule(usize::MAX, away(), |_| true);
     append(&handle, 5).unwrap();
     let sealed = block_on(handle.seal(FEED, None, "second")).unwrap_err();
-    assert!(matches!(sealed, Error::Bucket(_)), "{sealed}");
+    let waits = matches!(sealed, Error::Unpublished { full: false, .. });
+    assert!(waits, "{sealed}");
     let mut kept = 10;
     let full = loop {
         match append(&handle, 1) {
@@ -187,6 +188,67 @@ fn regression_another_bucket_that_comes_late_is_not_written_to() {
     });
     assert!(block_on(handle.seal(FEED, None, "")).is_err());
     assert_eq!(store.keys("other/feeds"), Vec::<String>::new());
+    block_on(engine.close()).unwrap();
+}
+
+#[test]
+fn prefix_of_another_data_directory_is_refused_and_may_be_taken() {
+    let (one, two, store) = (scratch(), scratch(), FakeStore::start());
+    let first = config(one.path(), &store.endpoint(), "p");
+    let mut second = config(two.path(), &store.endpoint(), "p");
+    block_on(Engine::open(first.clone()).unwrap().close()).unwrap();
+    let refused = Engine::open(second.clone()).err().unwrap();
+    assert!(matches!(refused, Error::Unusable(_)), "{refused}");
+    for dir in [one.path(), two.path()] {
+        let dir = dir.to_str().unwrap();
+        assert!(refused.to_string().contains(dir), "{refused}");
+    }
+    // Its own finds it again, also in a bucket that has no owner yet.
+    assert!(store.keys("p/").contains(&"p/owner".to_owned()));
+    store.remove("p/owner");
+    block_on(Engine::open(first.clone()).unwrap().close()).unwrap();
+    assert!(Engine::open(second.clone()).is_err());
+    sealog_engine::verify(&first, &mut |_| {}).unwrap();
+    second.take_bucket = true;
+    block_on(Engine::open(second).unwrap().close()).unwrap();
+    assert!(Engine::open(first).is_err(), "it was taken");
+}
+
+#[test]
+fn owner_whose_reply_is_lost_is_recognised() {
+    let (dir, store) = (scratch(), FakeStore::start());
+    let proxy = Proxy::start(&store.endpoint());
+    let config = config(dir.path(), &proxy.endpoint(), "p");
+    proxy.rule(1, Fault::LoseReply, |request| {
+        request.method == "PUT" && request.key().ends_with("/owner")
+    });
+    let engine = Engine::open(config).unwrap();
+    let handle = engine.handle().clone();
+    block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
+    append(&handle, 3).unwrap();
+    block_on(handle.seal(FEED, None, "")).unwrap();
+    assert_eq!(proxy.heal(), [1]);
+    block_on(engine.close()).unwrap();
+}
+
+#[test]
+fn owner_of_a_bucket_that_comes_late_is_found_out_before_anything_is_published() {
+    let (one, two, store) = (scratch(), scratch(), FakeStore::start());
+    let proxy = Proxy::start(&store.endpoint());
+    let first = config(one.path(), &store.endpoint(), "p");
+    block_on(Engine::open(first).unwrap().close()).unwrap();
+    proxy.rule(usize::MAX, away(), |_| true);
+    let engine = Engine::open(config(two.path(), &proxy.endpoint(), "p")).unwrap();
+    let handle = engine.handle().clone();
+    block_on(handle.create_feed(FEED, FeedOptions::default())).unwrap();
+    append(&handle, 3).unwrap();
+    proxy.heal();
+    let trouble = || block_on(handle.usage()).unwrap().logs[0].trouble.clone();
+    until("it is found out", || {
+        trouble().is_some_and(|(text, _)| text.contains("belongs to data directory"))
+    });
+    assert!(block_on(handle.seal(FEED, None, "")).is_err());
+    assert_eq!(store.keys("p/feeds"), Vec::<String>::new());
     block_on(engine.close()).unwrap();
 }
 

@@ -168,7 +168,7 @@ impl Wire for Native {
         while let Some((answer, used)) = parse(&bytes[answers.used..])? {
             match answer {
                 Answer::Appended { .. } => answers.acks += 1,
-                Answer::Alive {} => {}
+                Answer::Alive {} | Answer::Busy {} => {}
                 other => return Err(unexpected(&other).into()),
             }
             answers.used += used;
@@ -268,7 +268,7 @@ fn ask<T>(
     loop {
         let used = match parse(&input)? {
             None => 0,
-            Some((Answer::Alive {}, used)) => used,
+            Some((Answer::Alive {} | Answer::Busy {}, used)) => used,
             Some((answer, _)) => return take(&answer).ok_or_else(|| unexpected(&answer).into()),
         };
         input.drain(..used);

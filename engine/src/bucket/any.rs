@@ -61,6 +61,10 @@ impl Bucket for AnyBucket {
         on!(self, bucket => bucket.health())
     }
 
+    async fn check_room(&self, bytes: u64) -> Result<(), BucketError> {
+        on!(self, bucket => bucket.check_room(bytes).await)
+    }
+
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {
         on!(self, bucket => bucket.put_if_absent(key, data).await)
     }

@@ -9,12 +9,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::folder_list::{is_absent, list};
 use super::folder_store::{FolderStore, UploadFile};
+use crate::env::fs_ops::check_room;
 use crate::env::{
-    AlignedBuf, Bucket, BucketError, ETag, ObjectMeta, PutOutcome, SideThreads, SwapOutcome, Upload,
+    AlignedBuf, Bucket, BucketError, BucketHealth, ETag, ObjectMeta, PutOutcome, SideThreads,
+    SwapOutcome, Upload,
 };
 
 /// Threads of one open folder.
@@ -40,6 +43,50 @@ pub struct FolderOpenError {
 pub struct FolderBucket {
     store: Arc<FolderStore>,
     threads: SideThreads,
+    health: Arc<Mutex<Health>>,
+}
+
+/// What a call is for, as far as its success says how the folder is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Aim {
+    /// An object that is absent is an answer.
+    Get,
+    Read,
+    /// Its success does not say that there is room.
+    Begin,
+    Store,
+}
+
+/// What the calls came to. A full folder is still read: only what was stored ends the trouble of what was
+/// not.
+#[derive(Default)]
+struct Health {
+    tried: bool,
+    /// What the last call failed with, and since when all have.
+    reading: Option<(String, Instant)>,
+    writing: Option<(String, Instant)>,
+}
+
+impl Health {
+    fn remember<T>(&mut self, aim: Aim, outcome: &Result<T, BucketError>) {
+        self.tried = true;
+        let trouble = match aim {
+            Aim::Get | Aim::Read => &mut self.reading,
+            Aim::Begin | Aim::Store => &mut self.writing,
+        };
+        match outcome {
+            // An object that is not there is an answer.
+            Ok(_) | Err(BucketError::NotFound { .. }) => match aim {
+                Aim::Get | Aim::Read => self.reading = None,
+                Aim::Begin => {}
+                Aim::Store => (self.reading, self.writing) = (None, None),
+            },
+            Err(error) => {
+                let since = trouble.as_ref().map(|(_, since)| *since);
+                *trouble = Some((error.to_string(), since.unwrap_or_else(Instant::now)));
+            }
+        }
+    }
 }
 
 impl FolderBucket {
@@ -57,18 +104,27 @@ impl FolderBucket {
         Ok(Self {
             store: Arc::new(FolderStore::open(root).map_err(failed)?),
             threads: SideThreads::start("sealog-bucket", THREADS).map_err(failed)?,
+            health: Arc::default(),
         })
     }
 
+    /// Runs a job to its end.
     async fn call<T: Send + 'static>(
         &self,
+        aim: Aim,
         key: &str,
         job: impl FnOnce(&FolderStore, &str) -> io::Result<T> + Send + 'static,
     ) -> Result<T, BucketError> {
         let store = Arc::clone(&self.store);
         let owned = key.to_owned();
-        let result = self.threads.run(move || job(&store, &owned)).await;
-        result.map_err(|source| typed(key, source))
+        let outcome = self.threads.run(move || job(&store, &owned)).await;
+        let outcome = outcome.map_err(|source| match aim {
+            Aim::Get => absent(key, typed(key, source)),
+            Aim::Read | Aim::Begin | Aim::Store => typed(key, source),
+        });
+        let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        health.remember(aim, &outcome);
+        outcome
     }
 }
 
@@ -79,9 +135,26 @@ impl Bucket for FolderBucket {
         self.store.shares_disk(dir)
     }
 
+    fn health(&self) -> BucketHealth {
+        let health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let trouble = health.writing.as_ref().or(health.reading.as_ref());
+        BucketHealth {
+            tried: health.tried,
+            trouble: trouble.map(|(text, since)| (text.clone(), since.elapsed())),
+            ..BucketHealth::default()
+        }
+    }
+
+    async fn check_room(&self, bytes: u64) -> Result<(), BucketError> {
+        let check = move |store: &FolderStore, _: &str| check_room(store.root(), bytes);
+        self.call(Aim::Begin, UPLOAD_KEY, check).await
+    }
+
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {
-        self.call(key, move |store, key| store.put_if_absent(key, &data))
-            .await
+        self.call(Aim::Store, key, move |store, key| {
+            store.put_if_absent(key, &data)
+        })
+        .await
     }
 
     async fn put_if_match(
@@ -91,24 +164,26 @@ impl Bucket for FolderBucket {
         data: Vec<u8>,
     ) -> Result<SwapOutcome, BucketError> {
         let tag = tag.clone();
-        self.call(key, move |store, key| store.put_if_match(key, &tag, &data))
-            .await
+        self.call(Aim::Store, key, move |store, key| {
+            store.put_if_match(key, &tag, &data)
+        })
+        .await
     }
 
     async fn get(&self, key: &str) -> Result<(Vec<u8>, ETag), BucketError> {
-        self.call(key, |store, key| store.get(key))
-            .await
-            .map_err(|e| absent(key, e))
+        self.call(Aim::Get, key, |store, key| store.get(key)).await
     }
 
     async fn get_range(&self, key: &str, offset: u64, len: usize) -> Result<Vec<u8>, BucketError> {
-        self.call(key, move |store, key| store.get_range(key, offset, len))
-            .await
-            .map_err(|e| absent(key, e))
+        self.call(Aim::Get, key, move |store, key| {
+            store.get_range(key, offset, len)
+        })
+        .await
     }
 
     async fn head(&self, key: &str) -> Result<Option<u64>, BucketError> {
-        self.call(key, |store, key| store.head(key)).await
+        self.call(Aim::Read, key, |store, key| store.head(key))
+            .await
     }
 
     async fn list(
@@ -118,18 +193,21 @@ impl Bucket for FolderBucket {
         limit: usize,
     ) -> Result<Vec<ObjectMeta>, BucketError> {
         let start_after = start_after.to_owned();
-        self.call(prefix, move |store, prefix| {
+        self.call(Aim::Read, prefix, move |store, prefix| {
             list(store.root(), prefix, &start_after, limit)
         })
         .await
     }
 
     async fn delete(&self, key: &str) -> Result<(), BucketError> {
-        self.call(key, |store, key| store.delete(key)).await
+        self.call(Aim::Begin, key, |store, key| store.delete(key))
+            .await
     }
 
     async fn upload(&self) -> Result<FolderUpload, BucketError> {
-        let file = self.call(UPLOAD_KEY, |store, _| store.upload()).await?;
+        let file = self
+            .call(Aim::Begin, UPLOAD_KEY, |store, _| store.upload())
+            .await?;
         Ok(FolderUpload {
             bucket: self.clone(),
             file: Some(file),
@@ -162,14 +240,14 @@ impl Upload for FolderUpload {
             file.part(&data)?;
             Ok(file)
         };
-        self.file = Some(self.bucket.call(UPLOAD_KEY, write).await?);
+        self.file = Some(self.bucket.call(Aim::Begin, UPLOAD_KEY, write).await?);
         Ok(())
     }
 
     async fn finish(mut self, key: &str) -> Result<(), BucketError> {
         let file = self.take()?;
         self.bucket
-            .call(key, move |store, key| store.finish(file, key))
+            .call(Aim::Store, key, move |store, key| store.finish(file, key))
             .await
     }
 }
@@ -189,6 +267,9 @@ fn typed(key: &str, source: io::Error) -> BucketError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             BucketError::Full { key, source }
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            BucketError::Denied { key, source }
         }
         _ => BucketError::Unavailable { key, source },
     }

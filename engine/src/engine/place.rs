@@ -14,11 +14,12 @@ use crate::datadir::{CACHE_DIR, MARKER_FILE, SETTINGS_FILE};
 use crate::env::LOCK_FILE;
 use crate::env::host::names_in;
 use crate::error::{Error, Result};
+use crate::lane::claim::OWNER;
 use crate::limits::EngineConfig;
 
 /// What a data directory in the making may hold: its marker comes last (DIR-1). The last is made by
 /// the filesystem itself, at the root of a mount.
-const IN_THE_MAKING: [&str; 9] = [
+const IN_THE_MAKING: [&str; 11] = [
     LOCK_FILE,
     "wal",
     "checkpoint",
@@ -26,6 +27,8 @@ const IN_THE_MAKING: [&str; 9] = [
     CACHE_DIR,
     SETTINGS_FILE,
     "settings.toml.tmp",
+    OWNER,
+    "owner.tmp",
     "format.tmp",
     "lost+found",
 ];

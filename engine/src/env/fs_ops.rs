@@ -12,6 +12,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// What ext4 keeps free for itself is a 50th, and so many blocks at most: for root it counts among those
+/// that are free, and can't be had.
+const FS_OWN_PART: u64 = 50;
+const FS_OWN_BLOCKS_MAX: u64 = 4096;
+
 /// Bytes that this process may still write on the disk that holds `dir`: for root, what is kept for it too.
 pub(crate) fn free_bytes(dir: &Path) -> io::Result<u64> {
     let path = CString::new(or_here(dir).as_os_str().as_bytes())?;
@@ -23,10 +28,28 @@ pub(crate) fn free_bytes(dir: &Path) -> io::Result<u64> {
     }
     // SAFETY: a plain call.
     let blocks = match unsafe { libc::geteuid() } {
-        0 => of.f_bfree,
+        0 => {
+            let own = (of.f_blocks / FS_OWN_PART).min(FS_OWN_BLOCKS_MAX);
+            of.f_bavail.max(of.f_bfree.saturating_sub(own))
+        }
         _ => of.f_bavail,
     };
     Ok(blocks.saturating_mul(of.f_frsize))
+}
+
+/// Refuses what the disk that holds `dir` has no room for, before any of it is written.
+pub(crate) fn check_room(dir: &Path, bytes: u64) -> io::Result<()> {
+    // Where it cannot be told, writing tells.
+    match free_bytes(dir) {
+        Ok(free) if free < bytes => Err(no_room(free, bytes)),
+        _ => Ok(()),
+    }
+}
+
+/// The error of what the disk has no room for.
+pub(crate) fn no_room(free: u64, bytes: u64) -> io::Error {
+    let text = format!("{free} bytes are free on the disk, {bytes} are needed");
+    io::Error::new(io::ErrorKind::StorageFull, text)
 }
 
 /// Makes the entries of `dir` durable: a full fsync, since fdatasync may leave entries out.

@@ -77,7 +77,7 @@ pub trait Env: Clone + 'static {
     fn busy_ns(&self) -> u64 {
         0
     }
-    /// A random number: ids of temporary files and jitter, never anything persistent.
+    /// A random number: ids of temporary files, a data directory's identity, and jitter.
     fn random_u64(&self) -> u64;
     /// Gives other tasks a turn if this one has run for its slice (simulator: a seeded preemption point).
     fn yield_if_needed(&self) -> impl Future<Output = ()>;
@@ -210,6 +210,14 @@ pub enum BucketError {
         /// The store's own error.
         source: io::Error,
     },
+    /// The store does not let us: permissions, credentials. Nothing was written.
+    #[error("the bucket refuses {key}: {source}")]
+    Denied {
+        /// The key in question.
+        key: String,
+        /// The store's own error.
+        source: io::Error,
+    },
     /// Anything else: unreachable, refused, timed out. A write may have taken effect.
     #[error("bucket unavailable at {key}: {source}")]
     Unavailable {
@@ -220,9 +228,12 @@ pub enum BucketError {
     },
 }
 
-/// How a store has been doing lately. A local folder has nothing to tell.
+/// How a bucket has been doing lately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BucketHealth {
+    /// It was asked for something since it was opened, and has answered or failed: until then nothing is
+    /// known of it.
+    pub tried: bool,
     /// What went wrong, if nothing has gone well since, and for how long.
     pub trouble: Option<(String, Duration)>,
     /// Requests that had to be sent again.
@@ -249,6 +260,12 @@ pub trait Bucket: Clone + 'static {
     /// How the store behind the bucket is doing.
     fn health(&self) -> BucketHealth {
         BucketHealth::default()
+    }
+    /// [`BucketError::Full`] where objects of `bytes` would find no room; where that cannot be told, writing
+    /// them tells. Asked before anything is written, so that nothing is written for nothing.
+    fn check_room(&self, bytes: u64) -> impl Future<Output = Result<(), BucketError>> {
+        let _ = bytes;
+        async { Ok(()) }
     }
     /// Creates `key` with `data`, whole or not at all, if absent.
     fn put_if_absent(

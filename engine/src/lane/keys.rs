@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::packs::BESIDE_BYTES;
 use super::unless_hopeless;
 use crate::commit::{KeyIndexRef, paths};
 use crate::env::{Bucket, Env, Upload};
@@ -41,6 +42,10 @@ impl Run {
         }
     }
 
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
     /// Where in the pack the next block begins.
     fn position(&self) -> u64 {
         self.range.start - self.buffered.len() as u64
@@ -67,7 +72,10 @@ pub(super) async fn build<E: Env>(
     let mut merge = KeyMerge::new(runs.len());
     let options = KeyIndexOptions::new(feed, stream.id, keys_expected);
     let mut builder = KeyIndexBuilder::new(options);
-    let mut upload = service.env.bucket().upload().await?;
+    let bytes: u64 = runs.iter().map(Run::bytes).sum();
+    let bucket = service.env.bucket();
+    bucket.check_room(bytes + BESIDE_BYTES).await?;
+    let mut upload = bucket.upload().await?;
     let corrupt = |error: crate::codec::DecodeError| Error::corrupt("key run", 0, error);
     loop {
         match merge.step() {

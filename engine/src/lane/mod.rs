@@ -16,6 +16,7 @@
 //!
 //! **Not here**: formats (`pack`, `commit`), retirement of segments (`checkpoint`, `wal::space`).
 
+pub(crate) mod claim;
 mod closer;
 pub(crate) mod keys;
 mod orphans;
@@ -38,6 +39,7 @@ use crate::limits::EngineConfig;
 use crate::shard::LogService;
 use crate::sync::{Event, race};
 use crate::wal::space::Shortage;
+use claim::Standing;
 use orphans::Orphans;
 use packer::Packer;
 pub(crate) use packer::pack_holding;
@@ -47,13 +49,24 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The lane looks for work at least this often.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// What went wrong last, and since when nothing has gone well.
+#[derive(Clone)]
+pub(crate) struct Trouble {
+    pub(crate) text: String,
+    /// There was no room.
+    pub(crate) full: bool,
+    since_ns: u64,
+}
+
 /// What others see of the lane, and how they wake it.
 pub struct LaneState {
     pressed: Cell<bool>,
     press: Event,
     published: Event,
+    /// It has come to the end of a round, well or not.
+    tried: Cell<bool>,
     /// What went wrong last, and since when nothing has gone well.
-    trouble: RefCell<Option<(String, u64)>>,
+    trouble: RefCell<Option<Trouble>>,
     /// The bucket is known to be this directory's.
     owner_known: Cell<bool>,
     running: Cell<usize>,
@@ -70,6 +83,7 @@ impl LaneState {
             pressed: Cell::new(false),
             press: Event::new(),
             published: Event::new(),
+            tried: Cell::new(false),
             trouble: RefCell::new(None),
             owner_known: Cell::new(owner_known),
             running: Cell::new(0),
@@ -92,16 +106,15 @@ impl LaneState {
     }
 
     /// What keeps the lane from working, if anything.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.borrow().as_ref().map(|(text, _)| text.clone())
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        self.trouble.borrow().clone()
     }
 
     /// What keeps the lane from working, and for how long it has.
     pub(crate) fn trouble_for(&self, now_ns: u64) -> Option<(String, Duration)> {
-        let trouble = self.trouble.borrow();
-        let (text, since) = trouble.as_ref()?;
-        let lasts = Duration::from_nanos(now_ns.saturating_sub(*since));
-        Some((text.clone(), lasts))
+        let trouble = self.trouble()?;
+        let lasts = Duration::from_nanos(now_ns.saturating_sub(trouble.since_ns));
+        Some((trouble.text, lasts))
     }
 
     /// Waits until the lane's tasks have ended.
@@ -111,13 +124,24 @@ impl LaneState {
             .await;
     }
 
-    fn set_trouble(&self, text: String, now_ns: u64) {
+    /// Whether anything is known of how it works: it has tried since the start.
+    pub(crate) fn has_tried(&self) -> bool {
+        self.tried.get()
+    }
+
+    fn set_trouble(&self, error: &Error, now_ns: u64) {
+        self.tried.set(true);
         let mut trouble = self.trouble.borrow_mut();
-        let since = trouble.as_ref().map_or(now_ns, |(_, since)| *since);
-        *trouble = Some((text, since));
+        let since_ns = trouble.as_ref().map_or(now_ns, |trouble| trouble.since_ns);
+        *trouble = Some(Trouble {
+            text: error.reason(),
+            full: matches!(error, Error::StorageFull { .. }),
+            since_ns,
+        });
     }
 
     fn end_trouble(&self) {
+        self.tried.set(true);
         *self.trouble.borrow_mut() = None;
     }
 
@@ -156,23 +180,23 @@ async fn run<E: Env>(service: &Rc<LogService<E>>) {
     let mut pause = RETRY.0;
     while !service.is_stopping() {
         match work(service, &mut packer, &mut orphans).await {
-            Ok(true) => {
+            Ok(worked) => {
                 service.lane.end_trouble();
+                packer.found_room();
                 pause = RETRY.0;
-            }
-            Ok(false) => {
-                service.lane.end_trouble();
-                pause = RETRY.0;
-                wait(service, LOOK).await;
+                if !worked {
+                    wait(service, LOOK).await;
+                }
             }
             Err(error) => {
                 service.lane.littered.set(true);
                 packer.forget().await;
-                if matches!(error, Error::StorageFull { .. }) {
-                    packer.release_space().await;
+                let full = matches!(error, Error::StorageFull { .. });
+                if full && packer.make_room().await {
+                    pause = RETRY.0;
                 }
                 let now_ns = service.env.monotonic_ns();
-                service.lane.set_trouble(error.to_string(), now_ns);
+                service.lane.set_trouble(&error, now_ns);
                 let jitter = service.env.random_u64() % 1000;
                 let part = pause.mul_f64(0.5 + jitter as f64 / 2000.0);
                 let press = &service.lane.press;
@@ -217,15 +241,10 @@ async fn settle_owner<E: Env>(service: &Rc<LogService<E>>) -> Result<()> {
         return Ok(());
     }
     let witness = owner::Witness::of(&service.feeds.borrow());
-    let known = match witness {
-        Some(witness) => witness.check(&service.env).await?,
-        None => true,
-    };
-    if !known {
-        let text = "out of reach: not known yet to be the bucket of this data directory";
-        return Err(Error::Bucket(text.to_owned()));
+    match owner::settle(&service.env, &service.config, witness).await? {
+        Standing::Ours => service.lane.owner_known.set(true),
+        Standing::Unknown(error) => return Err(error),
     }
-    service.lane.owner_known.set(true);
     Ok(())
 }
 

@@ -9,12 +9,14 @@
 
 use std::rc::Rc;
 
+use super::claim::{Claim, Standing};
 use super::publish::feed_json;
 use crate::commit::{Commit, paths};
 use crate::env::{Bucket, BucketError, Env};
 use crate::error::{Error, Result};
 use crate::feed::Feeds;
 use crate::ids::{CommitNumber, Digest, FeedId};
+use crate::limits::EngineConfig;
 
 /// The newest commit of one feed that has any: what the right bucket knows.
 pub(crate) struct Witness {
@@ -23,6 +25,27 @@ pub(crate) struct Witness {
     number: CommitNumber,
     digest: Digest,
     json: String,
+}
+
+/// Finds out whether the bucket is this directory's, and claims it if it is nobody's.
+///
+/// # Errors
+/// [`Error::Unusable`]: it is another bucket, or another's.
+pub(crate) async fn settle<E: Env>(
+    env: &E,
+    config: &EngineConfig,
+    witness: Option<Witness>,
+) -> Result<Standing> {
+    if let Some(witness) = witness
+        && !witness.check(env).await?
+    {
+        let text = "out of reach: not known yet to be the bucket of this data directory";
+        return Ok(Standing::Unknown(Error::Bucket(text.to_owned())));
+    }
+    match Claim::of(env, config).await? {
+        Some(claim) => claim.settle(env).await,
+        None => Ok(Standing::Ours),
+    }
 }
 
 impl Witness {

@@ -12,9 +12,9 @@
 
 use std::rc::Rc;
 
-use super::packs::Packs;
+use super::packs::{BESIDE_BYTES, Packs};
 use super::region::{Intake, Key, RegionSize};
-use super::{is_short_of_space, needed_from};
+use super::{checkpoint_due, is_short_of_space, needed_from};
 use crate::checkpoint::pack_reserve;
 use crate::commit::PackRef;
 use crate::env::{Bucket, Env};
@@ -27,12 +27,24 @@ use crate::sync::both;
 /// Most that is hashed in one go: what others have for the side thread waits for so long.
 const RUN_BYTES_MAX: usize = 16 << 20;
 
+/// How the disk is that log and bucket share.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DiskRoom {
+    /// Nothing is known to miss.
+    Enough,
+    /// Packs found none: what was claimed is given up for them, and the log takes no more.
+    Short,
+    /// Packs find some again; the log goes on once the next one's is claimed.
+    Returning,
+}
+
 /// Builds the packs of one log.
 pub(super) struct Packer<E: Env> {
     service: Rc<LogService<E>>,
     intake: Intake<E>,
     packs: Packs<E>,
     reserve: Reserve<E>,
+    room: DiskRoom,
     /// The bucket is on the log's disk.
     shares_disk: bool,
     /// The log gives way while the lane works.
@@ -56,6 +68,7 @@ impl<E: Env> Packer<E> {
             intake: Intake::new(service, size),
             packs: Packs::new(service, size),
             reserve: Reserve::new(service.env.clone(), reserve),
+            room: DiskRoom::Enough,
             shares_disk,
             log_gives_way: shares_disk && bucket.keeps_disk_pace(),
         }
@@ -69,14 +82,69 @@ impl<E: Env> Packer<E> {
 
     /// Claims space for one pack where bucket and log share the disk.
     pub(super) async fn claim_space(&mut self) {
-        if self.shares_disk {
-            self.reserve.claim(self.service.config.pack_bytes).await;
+        let bytes = self.service.config.pack_bytes;
+        match self.room {
+            _ if !self.shares_disk => {}
+            // It would be given up again at once.
+            DiskRoom::Short => {}
+            DiskRoom::Enough => {
+                self.reserve.claim(bytes).await;
+            }
+            DiskRoom::Returning => {
+                let least = self.least_room();
+                let mut claimed =
+                    self.reserve.claim(bytes).await || self.reserve.claim(least).await;
+                if !claimed && self.service.wal.space().give_back().await {
+                    claimed = self.reserve.claim(least).await;
+                }
+                if claimed {
+                    self.room = DiskRoom::Enough;
+                    self.service.wal.space().go_on();
+                }
+            }
         }
     }
 
-    /// Gives the claimed space back, so that the next try may write what frees the log.
-    pub(super) async fn release_space(&mut self) {
-        self.reserve.release().await;
+    /// What packing a segment takes: packs are cut early where there is no room for more.
+    fn least_room(&self) -> u64 {
+        let segment = self.service.config.wal.segment_bytes;
+        self.service.config.pack_bytes.min(segment + segment / 8)
+    }
+
+    /// Something was full. If it was the disk that log and bucket share: gives up what is claimed and
+    /// what is spare, and keeps the log from taking it, so that the next try may write what frees the log.
+    /// Whether there is more room now.
+    pub(super) async fn make_room(&mut self) -> bool {
+        if !self.shares_disk {
+            return false;
+        }
+        let bucket = self.service.env.bucket().clone();
+        // As much as a pack may have asked for at once.
+        let most = self.least_room() + self.service.lane.lane_bytes as u64 + BESIDE_BYTES;
+        let Err(full) = bucket.check_room(most).await else {
+            return false;
+        };
+        self.room = DiskRoom::Short;
+        let space = self.service.wal.space();
+        space.hold(full.to_string());
+        let released = self.reserve.release().await;
+        if bucket.check_room(most).await.is_ok() {
+            return released;
+        }
+        // Segments whose packs are durable are freed by the second checkpoint from now.
+        for _ in 0..2 {
+            if checkpoint_due(&self.service) && self.service.checkpoint().await.is_err() {
+                break;
+            }
+        }
+        space.give_back().await || released
+    }
+
+    /// A round of work went well.
+    pub(super) fn found_room(&mut self) {
+        if self.room == DiskRoom::Short {
+            self.room = DiskRoom::Returning;
+        }
     }
 
     /// Whether so much is not read yet that packing it is worth while; if not, the log calls when it is.

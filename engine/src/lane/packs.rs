@@ -13,7 +13,7 @@ use super::closer::{Closer, Closing, is_discarded};
 use super::pack_writer::{Assembly, PackWriter};
 use super::region::{FrameRef, Frames, Intake, Key, Region, RegionSize, frames_of};
 use super::stopping;
-use crate::env::{BufPool, Env};
+use crate::env::{Bucket, BufPool, Env};
 use crate::error::{Error, Result};
 use crate::ids::FeedId;
 use crate::pack::{PackError, PackKind, PackOptions};
@@ -24,6 +24,8 @@ use crate::wal::reader::{LogReader, Missing};
 const HOT_SHARE: usize = 8;
 /// Parts whose memory is kept for parts to come.
 const PARTS_KEPT: usize = 8;
+/// Room besides that of packs: for footers, directories, manifests and commits.
+pub(super) const BESIDE_BYTES: u64 = 256 << 10;
 
 struct OpenPack<E: Env> {
     writer: PackWriter<E>,
@@ -218,6 +220,8 @@ impl<E: Env> Packs<E> {
             return Ok(());
         };
         let end = last.end;
+        self.check_room(frames.iter().map(FrameRef::packed_bytes).sum())
+            .await?;
         let mut pack = match self.open.remove(&key) {
             Some(pack) => pack,
             None => self.begin(key).await?,
@@ -234,6 +238,21 @@ impl<E: Env> Packs<E> {
         pack.end = end;
         self.open.insert(key, pack);
         if full { self.cut(key).await } else { Ok(()) }
+    }
+
+    /// Whether the bucket has room for `bytes` more, and for what packs in the making hold back. If not, these
+    /// are made durable as they are: what is written of them was not written for nothing.
+    async fn check_room(&mut self, bytes: u64) -> Result<()> {
+        let held = self.open.values().map(|pack| pack.writer.buffered_bytes());
+        let needed = bytes + held.sum::<usize>() as u64 + BESIDE_BYTES;
+        let Err(full) = self.service.env.bucket().check_room(needed).await else {
+            return Ok(());
+        };
+        while let Some(key) = self.open.keys().next().copied() {
+            self.cut(key).await?;
+        }
+        self.closer.settle().await?;
+        Err(full.into())
     }
 
     async fn begin(&self, key: Key) -> Result<OpenPack<E>> {
@@ -326,8 +345,14 @@ impl<E: Env> Packs<E> {
 
     async fn share_sections(&mut self, sections: Vec<(Key, Frames)>) -> Result<()> {
         let log = self.service.wal.params().log;
+        let mut left: u64 = sections
+            .iter()
+            .map(|(_, frames)| frames.packed_bytes())
+            .sum();
         let mut sections = sections.into_iter().peekable();
         while sections.peek().is_some() {
+            self.check_room(left.min(self.service.config.pack_bytes))
+                .await?;
             let kind = PackKind::Shared { log };
             let mut writer = self.writer(kind).await?;
             let mut ends = Vec::new();
@@ -337,6 +362,7 @@ impl<E: Env> Packs<E> {
                     && let Some((key, frames)) = sections.next()
                 {
                     bytes += frames.bytes();
+                    left -= frames.packed_bytes();
                     ends.extend(frames.end().map(|end| (key, end)));
                     job.push((key, self.keyed(key.0), frames));
                 }

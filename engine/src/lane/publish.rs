@@ -280,10 +280,11 @@ impl<E: Env> LogService<E> {
             if u128::from(waited) >= self.config.wal.full_wait.as_nanos()
                 && let Some(trouble) = trouble
             {
-                return Err(Error::Bucket(format!(
-                    "commit {number} is sealed and durable, but not published yet: {trouble}; it \
-                     is published as soon as that ends, or after the next start"
-                )));
+                return Err(Error::Unpublished {
+                    commit: number,
+                    full: trouble.full,
+                    trouble: trouble.text,
+                });
             }
             race(changed, self.env.sleep(TROUBLE_LOOK)).await;
         };

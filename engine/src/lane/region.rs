@@ -20,6 +20,9 @@ use crate::ids::{FeedId, StreamId};
 use crate::shard::LogService;
 use crate::wal::reader::{Group, LogReader, Missing};
 
+/// A record's fingerprint in the pack's column, and its entry of a key run.
+const COLUMN_BYTES: u64 = 72;
+
 /// A stream of a feed.
 pub(super) type Key = (FeedId, StreamId);
 
@@ -41,6 +44,11 @@ impl FrameRef {
 
     pub(super) fn len(&self) -> usize {
         self.len as usize
+    }
+
+    /// About what it takes in a pack: itself, and what columns and key runs say of its records.
+    pub(super) fn packed_bytes(&self) -> u64 {
+        u64::from(self.len) + (self.end - self.base) * COLUMN_BYTES
     }
 }
 
@@ -69,6 +77,11 @@ impl Frames {
     /// Bytes of all batches.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// About what all of them take in a pack.
+    pub(super) fn packed_bytes(&self) -> u64 {
+        self.runs.iter().flatten().map(FrameRef::packed_bytes).sum()
     }
 
     /// Sequence of the first record, if there is one.

@@ -8,11 +8,14 @@
 
 use sealog_frame::{FrameError, FrameView, RecordView};
 
-use super::ReadChunk;
+use super::{ReadChunk, ReadRequest};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::ids::Digest;
 use crate::shard::LogService;
+
+/// Bytes of a fingerprint.
+const FINGERPRINT_BYTES: usize = 32;
 
 /// The fingerprint of a record: as its writer supplied it, else the SHA-256 of its payload.
 #[must_use]
@@ -21,6 +24,20 @@ pub fn fingerprint(record: &RecordView<'_>) -> [u8; 32] {
         Some(supplied) => *supplied,
         None => Digest::of(record.payload).0,
     }
+}
+
+/// What a frame takes of an answer's room: itself, and the fingerprints of its records if they are asked for.
+pub(super) fn room_for(frame: &FrameView<'_>, request: &ReadRequest) -> usize {
+    let prints = match request.fingerprints {
+        true => frame.record_count() * FINGERPRINT_BYTES,
+        false => 0,
+    };
+    frame.as_bytes().len() + prints
+}
+
+/// What an answer holds of the room that was taken for it.
+pub(super) fn held_bytes(chunk: &ReadChunk) -> usize {
+    chunk.frames.len() + chunk.fingerprints.len() * FINGERPRINT_BYTES
 }
 
 impl<E: Env> LogService<E> {

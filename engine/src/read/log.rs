@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use sealog_frame::FrameView;
 
+use super::fingerprints::room_for;
 use super::room::Room;
 use super::{ReadChunk, ReadRequest};
 use crate::env::Env;
@@ -92,7 +93,7 @@ fn take_frames(
         let Some(frame) = entry.frame() else { continue };
         let view = FrameView::trusted(frame).map_err(|error| corrupt(error.to_string()))?;
         if view.end_sequence() > chunk.next && view.base_sequence() < request.end {
-            if !room.add(frame.len()) {
+            if !room.add(room_for(&view, request)) {
                 break;
             }
             chunk.frames.extend_from_slice(frame);

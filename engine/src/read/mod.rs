@@ -199,8 +199,9 @@ impl<E: Env> LogService<E> {
             }
             if budget.is_some() {
                 chunk.frames.shrink_to_fit();
+                chunk.fingerprints.shrink_to_fit();
             }
-            chunk.held = room.take(chunk.frames.len());
+            chunk.held = room.take(fingerprints::held_bytes(&chunk));
             let left = deadline_ns.saturating_sub(self.env.monotonic_ns());
             let got = !chunk.frames.is_empty() || chunk.ended || chunk.next > first;
             if got || left == 0 {

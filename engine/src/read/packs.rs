@@ -9,6 +9,7 @@
 use std::rc::Rc;
 
 use super::cache::Cached;
+use super::fingerprints::room_for;
 use super::room::Room;
 use super::{ReadChunk, ReadRequest};
 use crate::commit::{PackPlace, PackRef, paths};
@@ -172,7 +173,7 @@ fn take_block(
         if frame.end_sequence() <= chunk.next {
             continue;
         }
-        if !room.add(frame.as_bytes().len()) {
+        if !room.add(room_for(&frame, request)) {
             break;
         }
         chunk.frames.extend_from_slice(frame.as_bytes());

@@ -1,4 +1,4 @@
-//! Room: the memory of an answer's frames, taken from the caller's budget before they are copied.
+//! Room: the memory of an answer's frames, and of their fingerprints, taken from the caller's budget before they are copied.
 //!
 //! **Invariants**
 //! - An answer never waits for room, nor for the bucket, while its frames fill some: it is given as it is,

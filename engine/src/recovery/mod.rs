@@ -90,6 +90,8 @@ pub struct Report {
     pub proven_end: u64,
     /// The log had been closed cleanly.
     pub clean: bool,
+    /// It was never served before: made just now, or by a start that did not get further.
+    pub created: bool,
 }
 
 /// Everything that reading alone tells.
@@ -228,6 +230,8 @@ async fn replay<E: Env>(
         link = Some(known);
     }
     report.end = at;
+    // Every open raises the incarnation, in the first checkpoint that it takes.
+    report.created = loaded.incarnation == 0 && report.groups_replayed == 0;
     Ok(Replayed {
         report,
         link: link.unwrap_or(known),

@@ -45,7 +45,7 @@ impl<E: Env> LogService<E> {
         self.wal.outcome(group)
     }
 
-    /// Notified whenever a group became durable, and when the log stopped.
+    /// Notified whenever a group became durable, and when the log stopped or was closed.
     #[must_use]
     pub fn progress(&self) -> &Event {
         self.wal.progress()

@@ -40,7 +40,8 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::{Feed, Feeds};
 use crate::lane::LaneState;
-use crate::lane::owner::Witness;
+use crate::lane::claim::Standing;
+use crate::lane::owner::{self, Witness};
 use crate::limits::EngineConfig;
 use crate::read::ReadCache;
 use crate::recovery::{LogPlace, Report, examine_drained, revive};
@@ -93,10 +94,9 @@ impl<E: Env> LogService<E> {
     /// [`Error::StorageFull`] when not even a checkpoint fits.
     pub(crate) async fn start(env: E, config: EngineConfig, place: LogPlace) -> Result<Rc<Self>> {
         let examined = examine_drained(&env, &place).await?;
-        let owner_known = match Witness::of(&examined.loaded.feeds) {
-            Some(witness) => witness.check(&env).await?,
-            None => true,
-        };
+        let witness = Witness::of(&examined.loaded.feeds);
+        let standing = owner::settle(&env, &config, witness).await?;
+        let owner_known = matches!(standing, Standing::Ours);
         let recovered = revive(&env, &place, examined).await?;
         let service = Rc::new(Self {
             env: env.clone(),
@@ -201,11 +201,14 @@ impl<E: Env> LogService<E> {
     }
 
     fn at_bound(&self) -> Error {
+        if let Some(detail) = self.wal.space().held() {
+            return Error::StorageFull { detail };
+        }
         let bound = self.config.wal.disk_bytes_max;
         let cause = self
             .lane
             .trouble()
-            .map_or(String::new(), |t| format!(" ({t})"));
+            .map_or(String::new(), |t| format!(" ({})", t.text));
         Error::StorageFull {
             detail: format!("the log is at wal.disk_bytes_max = {bound} and not packed yet{cause}"),
         }

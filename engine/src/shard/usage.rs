@@ -25,6 +25,8 @@ pub struct LogUsage {
     pub unpacked_bytes: u64,
     /// Commits that are sealed, and durable here, but not published.
     pub unpublished_commits: u64,
+    /// Packing and publishing have been tried since the start: until then nothing is known of trouble.
+    pub tried: bool,
     /// What keeps the lane from working, and for how long it has.
     pub trouble: Option<(String, Duration)>,
 }
@@ -51,6 +53,7 @@ impl<E: Env> LogService<E> {
             disk_bytes_max: self.config.wal.disk_bytes_max,
             unpacked_bytes: end - needed,
             unpublished_commits: feeds.unpublished(),
+            tried: self.lane.has_tried(),
             trouble: self.lane.trouble_for(self.env.monotonic_ns()),
         }
     }

@@ -56,7 +56,10 @@ impl<E: Env> Check<'_, E> {
         while at < end {
             let Some(group) = scanner.next(at, link).await? else {
                 let (path, position) = scanner.damage_at(at, link).await?;
-                let detail = format!("no whole group at log offset {at}, the log ends at {end}");
+                let detail = format!(
+                    "no whole group at log offset {at}, the log ends at {end}; the log opens all the \
+                     same: `admin accept-loss` writes it anew, and says whether any record is lost"
+                );
                 return Err(Error::corrupt(path.display(), position, detail));
             };
             if walk.group(&group, &mut tails)? {

@@ -11,6 +11,7 @@
 //! - VERIFY-1: one changed byte at or below the durable end of a log, or anywhere in a checkpoint,
 //!   the marker or the bucket, is an error that names the file or object.
 //! - VERIFY-2: nothing beyond the durable end and nothing in spare segments changes the answer.
+//! - A bucket that is another one, or not mounted, is not called damaged.
 //! - VERIFY-3: nothing is repaired or written (the lock file and the bucket's own corner aside).
 //! - Memory: one log's feeds, one part of a pack or of the log, one manifest.
 //!
@@ -26,6 +27,8 @@ use crate::engine::offline::{Offline, marker_of};
 use crate::env::Env;
 use crate::error::Result;
 use crate::ids::LogId;
+use crate::lane::claim;
+use crate::lane::owner::Witness;
 use crate::limits::EngineConfig;
 use crate::recovery::{LogPlace, examine};
 
@@ -137,12 +140,16 @@ pub async fn verify_in<E: Env>(
         let roots = check.checkpoints(&place).await?;
         check.reading(place.wal_dir().display());
         let examined = examine(env, &place).await?;
+        if let Some(witness) = Witness::of(&examined.loaded.feeds) {
+            witness.check(env).await?;
+        }
         check.log(&place, &examined, &roots).await?;
         for feed in examined.loaded.feeds.iter() {
             check.feed(feed).await?;
             check.known.push(feed.id);
         }
     }
+    claim::check(env, config).await?;
     check.known.sort_unstable();
     check.objects().await?;
     Ok(check.report)

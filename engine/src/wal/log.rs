@@ -354,7 +354,7 @@ impl<E: Env> Wal<E> {
         }
     }
 
-    /// Notified whenever the durable frontier or the space moved, and on poison.
+    /// Notified whenever the durable frontier or the space moved, on poison, and when the log was closed.
     #[must_use]
     pub fn progress(&self) -> &Event {
         &self.0.progress
@@ -473,6 +473,8 @@ impl<E: Env> Wal<E> {
         self.0.work.notify();
         self.0.answers.notify();
         self.0.ended.notify();
+        // Who watches for the log's end waits here.
+        self.0.progress.notify();
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! **Invariants**
 //! - WAL-9: a segment's header block is durable before any group is written into the segment.
 //! - WAL-10: only segments that retirement named are recycled.
+//! - A spare is given back to the disk where packs find no room on it: what is packed frees more.
 //! - The files together never exceed `disk_bytes_max`. The last two segments of it are kept for
 //!   groups that are on their way already: what frees a log at its bound must itself get into it.
 //!
@@ -17,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::env::fs_ops::no_room;
 use crate::env::{AlignedBuf, BLOCK_BYTES, Disk, Env, File};
 use crate::error::Error;
 use crate::ids::LogId;
@@ -44,7 +46,8 @@ pub(crate) struct SegmentFile<F> {
 pub(crate) enum Shortage {
     /// It is being made.
     Preparing,
-    /// All segments the bound allows hold data that is not packed yet.
+    /// All segments that the bound allows, or the disk for want of room for packs, hold data that is not
+    /// packed yet.
     AtBound,
     /// The disk refused.
     Failing(String),
@@ -59,6 +62,8 @@ struct State<F> {
     /// Segment that a group on its way needs.
     demanded: u64,
     failing: Option<String>,
+    /// Why the log is to take no more of the disk.
+    held: Option<String>,
     closed: bool,
 }
 
@@ -107,6 +112,7 @@ impl<E: Env> Space<E> {
             wanted: 0,
             demanded: 0,
             failing: None,
+            held: None,
             closed: false,
         };
         let state = RefCell::new(state);
@@ -167,6 +173,9 @@ impl<E: Env> Space<E> {
 
     pub(crate) fn shortage(&self) -> Shortage {
         let state = self.state.borrow();
+        if state.held.is_some() {
+            return Shortage::AtBound;
+        }
         if let Some(reason) = &state.failing {
             return Shortage::Failing(reason.clone());
         }
@@ -194,6 +203,39 @@ impl<E: Env> Space<E> {
             self.changed.notify();
         }
         count
+    }
+
+    /// Until [`Space::go_on`], no segment is made ready but for groups that are on their way: what room the
+    /// disk has is for what frees the log.
+    pub(crate) fn hold(&self, reason: String) {
+        self.state.borrow_mut().held = Some(reason);
+        self.changed.notify();
+    }
+
+    /// Why the log is held, if it is.
+    pub(crate) fn held(&self) -> Option<String> {
+        self.state.borrow().held.clone()
+    }
+
+    /// The log may take of the disk again.
+    pub(crate) fn go_on(&self) {
+        self.state.borrow_mut().held = None;
+        self.changed.notify();
+    }
+
+    /// Gives the disk back what spare segments take of it; `true` when there were any.
+    pub(crate) async fn give_back(&self) -> bool {
+        let spare = std::mem::take(&mut self.state.borrow_mut().spare);
+        let any = !spare.is_empty();
+        for segment in spare {
+            let path = self.params.dir.join(&*segment.name);
+            drop(segment);
+            // One that stays is found again at the next start.
+            let _ = self.env.disk().remove(&path).await;
+        }
+        // The next file that is made syncs the folder, too, before its header is written.
+        let _ = self.env.disk().sync_dir(&self.params.dir).await;
+        any
     }
 
     pub(crate) fn close(&self) {
@@ -234,7 +276,8 @@ impl<E: Env> Space<E> {
                     false => self.params.segments_max - OVERDRAFT,
                 };
                 let room = !state.spare.is_empty() || state.live.len() < bound;
-                (next <= state.wanted && room).then_some(Some(next))
+                let may = state.held.is_none() || next <= state.demanded;
+                (next <= state.wanted && room && may).then_some(Some(next))
             })
             .await
     }
@@ -328,10 +371,7 @@ pub(crate) fn slot_of(name: &str) -> Option<u64> {
 pub(crate) async fn check_room<D: Disk>(disk: &D, dir: &Path, bytes: u64) -> io::Result<()> {
     // Where it cannot be told, writing tells.
     match disk.free_bytes(dir).await {
-        Ok(Some(free)) if free < bytes => Err(io::Error::new(
-            io::ErrorKind::StorageFull,
-            format!("{free} bytes are free on the disk, {bytes} are needed"),
-        )),
+        Ok(Some(free)) if free < bytes => Err(no_room(free, bytes)),
         _ => Ok(()),
     }
 }

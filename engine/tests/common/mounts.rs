@@ -80,6 +80,19 @@ impl Mount {
         }
     }
 
+    /// Bytes written to its device so far, those of the filesystem's own among them.
+    #[allow(dead_code, reason = "one test looks")]
+    pub fn written(&self) -> u64 {
+        let device = self.device.as_deref().unwrap().trim_start_matches("/dev/");
+        let stat = std::fs::read_to_string(format!("/sys/block/{device}/stat")).unwrap();
+        stat.split_whitespace()
+            .nth(6)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+            * 512
+    }
+
     /// An overlay over an empty folder of the test's own disk.
     pub fn overlay(case: &str, lower: &Path) -> Option<Self> {
         let scratch = super::scratch();

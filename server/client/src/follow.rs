@@ -89,7 +89,7 @@ impl Drop for Subscription {
 pub struct Follow {
     client: Client,
     feed: String,
-    feed_id: Option<u64>,
+    /// With the feed's id, once that is known.
     options: ReadOptions,
     /// The sequence that is due; `None` before the first answer.
     position: Option<u64>,
@@ -106,7 +106,6 @@ impl Client {
         Follow {
             client: self.clone(),
             feed: feed.to_owned(),
-            feed_id: None,
             position: None,
             subscription: None,
             tries: Tries::new(self.options().retry),
@@ -170,7 +169,7 @@ impl Follow {
         };
         let message = subscription.inbox.next().await?;
         if let Answer::Refused { refusal } = message.answer()? {
-            return Err(Error::from(&refusal));
+            return Err(self.as_it_is(Error::from(&refusal)).await);
         }
         let batch = RecordBatch::parse(&message, self.options.end)?;
         if self.position.is_some_and(|due| due != batch.first()) || batch.next() < batch.first() {
@@ -193,13 +192,29 @@ impl Follow {
     /// Settles where a follow begins that was not given a sequence, by a first read: the tail moves on, and
     /// what comes after a lost connection must not be skipped.
     async fn begin(&mut self) -> Result<Option<RecordBatch>> {
-        let batch = self
-            .client
-            .read(&self.feed, &self.options.without_wait())
-            .await?;
+        if self.options.feed_id.is_none() {
+            self.options.feed_id = Some(self.client.feed(&self.feed).await?.id);
+        }
+        let options = self.options.without_wait();
+        let batch = match self.client.read(&self.feed, &options).await {
+            Ok(batch) => batch,
+            Err(error) => return Err(self.as_it_is(error).await),
+        };
         self.position = Some(batch.next());
         self.ended = batch.is_end() || batch.next() >= self.options.end;
         Ok((!batch.is_empty()).then_some(batch))
+    }
+
+    /// A feed that is not found because another one has its name is told as that.
+    async fn as_it_is(&self, error: Error) -> Error {
+        let (ErrorKind::FeedNotFound { .. }, Some(before)) = (error.kind(), self.options.feed_id)
+        else {
+            return error;
+        };
+        match self.client.feed(&self.feed).await {
+            Ok(now) if now.id != before => replaced(&self.feed, before, now.id),
+            _ => error,
+        }
     }
 
     async fn retry(&mut self, error: Error) -> Result<()> {
@@ -239,7 +254,7 @@ impl Follow {
             Answer::Feed { feed } => feed.id,
             _ => return Err(Error::protocol("a feed is described by something else")),
         };
-        let before = *self.feed_id.get_or_insert(id);
+        let before = *self.options.feed_id.get_or_insert(id);
         if before != id {
             return Err(replaced(&self.feed, before, id));
         }

@@ -110,7 +110,7 @@ pub use backoff::RetryPolicy;
 pub use client::Client;
 pub use error::{Effects, Error, ErrorKind, Result};
 pub use follow::{Follow, FollowStream};
-pub use ops::FeedOptions;
+pub use ops::{FeedOptions, Usage};
 pub use options::{ClientOptions, Identity, Producer, SessionOptions, Tls, Token};
 pub use read::{ReadOptions, RecordBatch};
 pub use session::{
@@ -119,6 +119,6 @@ pub use session::{
 
 pub use sealog_frame::{Batch, BatchBuilder, FrameLimits, MatchSequence, Record, RecordView};
 pub use sealog_protocol::{
-    CommitInfo, FeedInfo, LogInfo, ProducerInfo, ReadFrom, Settling, StreamInfo, StreamPhase,
-    Welcome,
+    BucketUsage, CommitInfo, FeedInfo, LogInfo, LogUsage, ProducerInfo, ReadFrom, Settling,
+    StreamInfo, StreamPhase, Trouble, Welcome,
 };

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use sealog_frame::Batch;
 use sealog_protocol::{
-    Answer, CommitInfo, FeedInfo, LogInfo, ProducerInfo, Request, Rest, Settling, StreamInfo,
+    Answer, BucketUsage, CommitInfo, FeedInfo, LogInfo, LogUsage, ProducerInfo, Request, Rest,
+    Settling, StreamInfo,
 };
 
 use crate::client::{Again, Client};
@@ -33,6 +34,15 @@ impl Default for FeedOptions {
             exclusive: false,
         }
     }
+}
+
+/// What a server holds: [`Client::usage`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// One entry per log.
+    pub logs: Vec<LogUsage>,
+    /// The bucket.
+    pub bucket: BucketUsage,
 }
 
 macro_rules! take {
@@ -271,6 +281,19 @@ impl Client {
         };
         let take = take!(Answer::Foreseen { duplicate } => duplicate);
         self.call(Some(feed), &request, Again::Always, take).await
+    }
+
+    /// What every log of the server holds, what waits for the bucket, and how the bucket is.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn usage(&self) -> Result<Usage> {
+        let take = take!(Answer::Usage { logs, bucket } => Usage { logs, bucket });
+        self.call(None, &Request::Usage {}, Again::Always, take)
+            .await
     }
 
     /// Counters of every log.

@@ -19,6 +19,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// What is read, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
+    /// Only the feed with this id: one of that name that was made later is not found.
+    pub feed_id: Option<u64>,
     /// Only this stream.
     pub stream: Option<u64>,
     /// Where to begin: at sequence 0.
@@ -39,6 +41,7 @@ pub struct ReadOptions {
 impl Default for ReadOptions {
     fn default() -> Self {
         Self {
+            feed_id: None,
             stream: None,
             from: ReadFrom::Sequence(0),
             end: u64::MAX,
@@ -79,6 +82,7 @@ impl ReadOptions {
     pub(crate) fn scope<'a>(&self, feed: &'a str, from: ReadFrom) -> ReadScope<'a> {
         ReadScope {
             feed,
+            feed_id: self.feed_id,
             stream: self.stream,
             from,
             end: self.end,

@@ -192,6 +192,24 @@ async fn follow_of_a_feed_that_was_replaced_ends() {
 }
 
 #[tokio::test]
+async fn follow_of_a_feed_that_is_replaced_as_it_begins_is_not_of_the_new_one() {
+    within(10, async {
+        let fake = Fake::start().await;
+        let client = filled(&fake, 2).await;
+        for options in [ReadOptions::default(), ReadOptions::from_tail()] {
+            fake.lock().replace_described = 1;
+            let mut follow = client.follow("f", options);
+            let error = follow.next().await.unwrap_err();
+            let ErrorKind::FeedReplaced { before, now, .. } = error.kind() else {
+                panic!("{error}");
+            };
+            assert_eq!(*now, before + 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn operations_ask_again_over_a_lost_connection() {
     within(10, async {
         let fake = Fake::start().await;

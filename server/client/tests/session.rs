@@ -779,3 +779,58 @@ async fn dropped_session_stops_sending_and_what_was_sent_is_acked() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn connection_that_has_bound_all_it_may_is_kept_for_those_and_another_one_made() {
+    within(10, async {
+        let fake = Fake::start().await;
+        fake.lock().first_binding = sealog_protocol::BINDINGS_MAX - 2;
+        let client = client_of(&fake).await;
+        let mut sessions = Vec::new();
+        for (number, hellos) in [1, 1, 2, 2, 3].into_iter().enumerate() {
+            let feed = format!("f{number}");
+            fake.lock().create(&feed, false);
+            let session = client.join(&feed, SessionOptions::default()).await.unwrap();
+            assert_eq!(fake.lock().hellos, hellos, "{feed}");
+            sessions.push((feed, session));
+        }
+        for (feed, session) in &sessions {
+            session.submit(payload(7).as_slice()).await.unwrap();
+            assert_eq!(fake.payloads(feed), [payload(7)], "{feed}");
+        }
+        assert_eq!(fake.lock().hellos, 3, "they keep theirs");
+        // Bound again after a cut: in as many connections as it takes.
+        fake.cut();
+        for (feed, session) in &sessions {
+            session.submit(payload(8).as_slice()).await.unwrap();
+            assert_eq!(fake.payloads(feed).len(), 2, "{feed}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn server_that_says_it_is_busy_is_waited_for() {
+    within(20, async {
+        let fake = Fake::start().await;
+        fake.lock().credit_bytes = 64 << 20;
+        let client = client_of(&fake).await;
+        let session = client.open("f").await.unwrap();
+        session.submit(payload(0).as_slice()).await.unwrap();
+        let hellos = fake.lock().hellos;
+        fake.lock().busy = true;
+        // More than sockets hold: pings wait behind it, and writes do not move.
+        let large: Vec<_> = (0..24)
+            .map(|_| session.submit(vec![1; 1 << 20].as_slice()))
+            .collect();
+        // Ten heartbeats.
+        let waiting = tokio::time::timeout(Duration::from_secs(1), client.feed("f")).await;
+        assert!(waiting.is_err(), "it reads");
+        fake.lock().busy = false;
+        for ticket in large {
+            ticket.await.unwrap();
+        }
+        assert_eq!(fake.lock().hellos, hellos, "another connection was made");
+    })
+    .await;
+}

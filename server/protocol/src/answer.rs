@@ -7,7 +7,7 @@
 
 use crate::header::MessageHeader;
 use crate::hello::Welcome;
-use crate::info::{CommitInfo, FeedInfo, LogInfo, ProducerInfo, StreamInfo};
+use crate::info::{BucketUsage, CommitInfo, FeedInfo, LogInfo, LogUsage, ProducerInfo, StreamInfo};
 use crate::refusal::Refusal;
 use crate::wire::{Rest, Wire, messages, wire_struct};
 
@@ -46,6 +46,9 @@ messages! {
         },
         /// The server sends a heartbeat of its own; no answer is expected. Belongs to the connection.
         0x84 Alive {},
+        /// A heartbeat of a server that reads nothing now, for want of memory or credit: a ping is answered, and
+        /// what is on its way is taken, when it reads on.
+        0x85 Busy {},
         /// It was not done.
         0x8f Refused {
             /// Why.
@@ -147,6 +150,13 @@ messages! {
         0xd0 Stats {
             /// One entry per log.
             logs: Vec<LogInfo>,
+        },
+        /// What is held, and what waits.
+        0xd1 Usage {
+            /// One entry per log.
+            logs: Vec<LogUsage>,
+            /// The bucket.
+            bucket: BucketUsage,
         },
     }
 }

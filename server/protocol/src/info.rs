@@ -25,6 +25,7 @@ wire_list!(
     CommitInfo,
     ProducerInfo,
     LogInfo,
+    LogUsage,
     [u8; 32]
 );
 
@@ -153,5 +154,51 @@ wire_struct! {
         pub group_bytes: u64,
         /// Why it takes nothing any more.
         pub poisoned: Option<String>,
+    }
+}
+
+wire_struct! {
+    /// What keeps something from working.
+    pub struct Trouble {
+        /// What went wrong last.
+        pub text: String,
+        /// For how long nothing has gone well, in seconds.
+        pub seconds: u64,
+    }
+}
+
+wire_struct! {
+    /// What a log holds, and what of it waits for the bucket.
+    pub struct LogUsage {
+        /// Which log.
+        pub log: u64,
+        /// Bytes of the segments in use.
+        pub disk_bytes: u64,
+        /// Bound on them: beyond it appends wait, then are refused as storage full.
+        pub disk_bytes_max: u64,
+        /// Bytes of log that are not in packs yet, or are kept because of what lies before.
+        pub unpacked_bytes: u64,
+        /// Commits that are durable and not published.
+        pub unpublished_commits: u64,
+        /// Packing and publishing have been tried since the start.
+        pub tried: bool,
+        /// What keeps them from working.
+        pub trouble: Option<Trouble>,
+    }
+}
+
+wire_struct! {
+    /// How the bucket is.
+    pub struct BucketUsage {
+        /// It was asked for something since the start, and has answered or failed.
+        pub tried: bool,
+        /// What went wrong, if nothing has gone well since.
+        pub trouble: Option<Trouble>,
+        /// Requests that had to be sent again.
+        pub retries: u64,
+        /// Uploads in parts that were given up and are not cleaned up yet.
+        pub leftover_uploads: u64,
+        /// Bytes that the local cache of packs holds.
+        pub cache_bytes: u64,
     }
 }

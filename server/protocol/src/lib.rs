@@ -25,7 +25,10 @@ pub use header::{
     CONNECTION, HEADER_BYTES, HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, MORE, MessageHeader,
 };
 pub use hello::{BINDINGS_MAX, Features, Hello, PROTOCOL_VERSION, ShardAddress, Welcome};
-pub use info::{CommitInfo, FeedInfo, LogInfo, ProducerInfo, StreamInfo, StreamPhase};
+pub use info::{
+    BucketUsage, CommitInfo, FeedInfo, LogInfo, LogUsage, ProducerInfo, StreamInfo, StreamPhase,
+    Trouble,
+};
 pub use place::{log_of, shard_of};
 pub use refusal::{Effects, ErrorCode, Refusal};
 pub use request::{ReadFrom, ReadScope, Request, Settling};

@@ -55,6 +55,8 @@ wire_struct! {
     pub struct ReadScope<'a> {
         /// Name of the feed.
         pub feed: &'a str,
+        /// Only the feed with this id: one of that name that was made later is not found.
+        pub feed_id: Option<u64>,
         /// Only this stream.
         pub stream: Option<u64>,
         /// Where to begin.
@@ -231,6 +233,8 @@ messages! {
         },
         /// Counters of every log.
         0x50 Stats {},
+        /// What every log holds, what waits for the bucket, and how that is.
+        0x51 Usage {},
     }
 }
 

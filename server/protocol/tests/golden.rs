@@ -13,9 +13,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use sealog_protocol::{
-    Answer, CONNECTION, CommitInfo, Effects, ErrorCode, Features, FeedInfo, HEADER_BYTES, Hello,
-    LogInfo, MORE, MessageHeader, ProducerInfo, ReadFrom, ReadScope, Records, Refusal, Request,
-    Rest, Settling, ShardAddress, StreamInfo, StreamPhase, Welcome,
+    Answer, BucketUsage, CONNECTION, CommitInfo, Effects, ErrorCode, Features, FeedInfo,
+    HEADER_BYTES, Hello, LogInfo, LogUsage, MORE, MessageHeader, ProducerInfo, ReadFrom, ReadScope,
+    Records, Refusal, Request, Rest, Settling, ShardAddress, StreamInfo, StreamPhase, Trouble,
+    Welcome,
 };
 
 /// The smallest frame there is: golden file `frame/v1/plain-smallest.bin`.
@@ -63,6 +64,7 @@ fn of_connection(name: &'static str, about: &'static str, answer: Answer<'static
 fn scope(from: ReadFrom) -> ReadScope<'static> {
     ReadScope {
         feed: "orders",
+        feed_id: Some(11),
         stream: Some(3),
         from,
         end: u64::MAX,
@@ -193,6 +195,7 @@ fn connection_cases() -> Vec<Case> {
             Answer::Goodbye { reason: "draining" },
         ),
         of_connection("answer-alive", "of the connection", Answer::Alive {}),
+        of_connection("answer-busy", "of the connection", Answer::Busy {}),
         answered(
             "answer-refused",
             "with one number",
@@ -462,7 +465,40 @@ fn read_cases() -> Vec<Case> {
             "one log is poisoned",
             Answer::Stats { logs },
         ),
+        asked("request-usage", "of every log", Request::Usage {}),
+        answered(
+            "answer-usage",
+            "commits wait for a bucket that is away",
+            usage(),
+        ),
     ]
+}
+
+fn usage() -> Answer<'static> {
+    let trouble = Trouble {
+        text: "no answer".to_owned(),
+        seconds: 61,
+    };
+    let log = LogUsage {
+        log: 3,
+        disk_bytes: 134_217_728,
+        disk_bytes_max: 1_073_741_824,
+        unpacked_bytes: 70_000,
+        unpublished_commits: 2,
+        tried: true,
+        trouble: Some(trouble.clone()),
+    };
+    let bucket = BucketUsage {
+        tried: true,
+        trouble: Some(trouble),
+        retries: 5,
+        leftover_uploads: 1,
+        cache_bytes: 4096,
+    };
+    Answer::Usage {
+        logs: vec![log],
+        bucket,
+    }
 }
 
 fn cases() -> Vec<Case> {

@@ -169,6 +169,7 @@ fn empty_entries_cannot_be_announced_for_free() {
         (0xb1, "Commits"),
         (0xb2, "Producers"),
         (0xd0, "Stats"),
+        (0xd1, "Usage"),
     ] {
         let body = u32::MAX.to_le_bytes();
         assert!(Answer::decode(kind, &body).is_err(), "{name}");

@@ -9,7 +9,7 @@ use sealog_engine::commit::CommitKind;
 use sealog_engine::ids::StreamId;
 use serde::Serialize;
 
-use super::access::{Place, with_access};
+use super::access::{PUBLISHED, Place, with_access};
 use super::args::{AdminVerb, SettleArgs};
 use super::exit::CliError;
 use super::offline;
@@ -24,7 +24,9 @@ pub(super) fn run(place: Place, verb: AdminVerb, out: &mut Output) -> Result<(),
         AdminVerb::Reshard { logs } => offline::reshard(&place.config, logs, out),
         AdminVerb::AcceptLoss => offline::accept_loss(&place.config, out),
         AdminVerb::Repair { feed } => with_access(place, false, async |handle| {
+            let waiting = handle.during(PUBLISHED);
             let published = handle.repair(&feed).await?;
+            drop(waiting);
             let shape = Repaired { feed, published };
             out.done(&shape, |shape| {
                 format!("{} published", count(shape.published, "commit"))
@@ -47,10 +49,10 @@ fn settle(
 ) -> Result<(), CliError> {
     with_access(place, false, async |handle| {
         let stream = args.stream.map(StreamId);
+        let waiting = handle.during(PUBLISHED);
         let settled = handle.settle_stream(&args.feed, stream, kind, &args.message);
-        out.done(
-            &CommitShape::of(&args.feed, settled.await?),
-            CommitShape::text,
-        )
+        let commit = settled.await?;
+        drop(waiting);
+        out.done(&CommitShape::of(&args.feed, commit), CommitShape::text)
     })
 }

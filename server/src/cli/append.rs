@@ -24,7 +24,7 @@ use sealog_engine::ids::Epoch;
 use sealog_engine::{FeedOptions, check_commit_message};
 use sealog_frame::{Batch, BatchBuilder, MatchSequence};
 
-use super::access::{Access, Place, Session, Ticket, with_access};
+use super::access::{Access, PUBLISHED, Place, Session, Ticket, with_access};
 use super::args::{AppendArgs, MatchSeq};
 use super::exit::CliError;
 use super::input::Input;
@@ -354,6 +354,7 @@ impl<'a> Appender<'a> {
     async fn finish(&mut self) -> Result<AppendShape, CliError> {
         let (feed, message) = (&self.args.feed, self.args.message.as_deref());
         let nothing_new = self.records == 0;
+        let waiting = self.handle.during(PUBLISHED);
         let sealed = match &self.writer {
             _ if self.args.no_seal => None,
             Writer::Session(session) => Some(session.seal(message.unwrap_or("")).await?),
@@ -364,6 +365,7 @@ impl<'a> Appender<'a> {
             Writer::Cooperative if nothing_new => None,
             Writer::Cooperative => Some(self.handle.seal(feed, None, message.unwrap_or("")).await?),
         };
+        drop(waiting);
         let info = self.handle.feed(feed).await?;
         let stream = sealed
             .as_ref()
@@ -388,7 +390,7 @@ impl<'a> Appender<'a> {
                 let records = count(self.records, "record");
                 let range = range(self.first.unwrap_or(0), Some(last));
                 // The bucket is only waited for once the stream is sealed.
-                let stream = match error.is_bucket() {
+                let stream = match error.is_unpublished() {
                     true => "",
                     false => ", stream unsealed",
                 };

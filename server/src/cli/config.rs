@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sealog_engine::{EngineConfig, SETTINGS_FILE};
+use sealog_engine::{EngineConfig, Error, MARKER_FILE, SETTINGS_FILE, fixed};
 use toml::{Table, Value};
 
 use super::args::{Globals, ServeArgs};
@@ -298,6 +298,7 @@ impl Layers {
         if let Some(dir) = &globals.bucket_dir {
             self.config.bucket_dir = Some(dir.clone());
         }
+        self.config.take_bucket = globals.take_bucket;
         Ok(self)
     }
 }
@@ -328,10 +329,6 @@ pub(super) fn resolve(globals: &Globals, serve: Option<&ServeArgs>) -> Result<Re
     if *start == profile(edge).wal.lane_start_bytes {
         *start = (*start).min(config.wal.disk_bytes_max / 4);
     }
-    if let (Some((path, _)), Err(error)) = (&file, check_lane(&config)) {
-        let text = format!("configuration {}: {error}", path.display());
-        return Err(CliError::usage(text));
-    }
     let mut store = store.under(globals);
     match &recorded {
         Some(recorded) if recorded.edge != edge => {
@@ -349,6 +346,7 @@ pub(super) fn resolve(globals: &Globals, serve: Option<&ServeArgs>) -> Result<Re
             config.settings = Some(Settings::text(edge, &config, &store)?);
         }
     }
+    check(&config, file.as_ref().map(|(path, _)| *path))?;
     let serve = match serve {
         Some(args) => settings.under(args, globals)?,
         None => settings,
@@ -366,10 +364,27 @@ pub(super) fn resolve(globals: &Globals, serve: Option<&ServeArgs>) -> Result<Re
 
 impl Resolved {
     /// Every key, with its value and where that came from.
-    pub(super) fn rows(&self, globals: &Globals) -> Vec<Row> {
+    ///
+    /// # Errors
+    /// The data directory does not say what it was made with.
+    pub(super) fn rows(&self, globals: &Globals) -> Result<Vec<Row>, CliError> {
         let usual = profile(false);
+        let fixed = fixed(&self.config.data_dir)?;
         let mut rows = vec![self.profile_row(globals)];
         for (key, _, get) in KEYS {
+            let own = fixed.as_ref().and_then(|fixed| match *key {
+                "logs" => whole(fixed.logs),
+                "wal.segment_bytes" => whole(fixed.segment_bytes),
+                _ => None,
+            });
+            if let Some(value) = own {
+                rows.push(Row {
+                    key,
+                    value: Some(Shown::new(&value)),
+                    origin: self.directory(MARKER_FILE),
+                });
+                continue;
+            }
             let value = get(&self.config);
             let by_profile = self.edge && value != get(&usual);
             rows.push(self.row(globals, key, value, by_profile));
@@ -383,14 +398,14 @@ impl Resolved {
             let by_profile = self.edge && value != get(&usual);
             rows.push(self.row(globals, key, value, by_profile));
         }
-        rows
+        Ok(rows)
     }
 
     fn profile_row(&self, globals: &Globals) -> Row {
         let name = if self.edge { "edge" } else { "standard" };
         let origin = match globals.given.of("edge") {
             Some(given) => Origin::of_option("edge", given),
-            None if self.recorded.is_some() => self.directory(),
+            None if self.recorded.is_some() => self.directory(SETTINGS_FILE),
             None => Origin::Default,
         };
         let value = Some(Shown::new(&name.into()));
@@ -401,8 +416,9 @@ impl Resolved {
         }
     }
 
-    fn directory(&self) -> Origin {
-        let file = self.config.data_dir.join(SETTINGS_FILE);
+    /// Of the data directory, by its file `name`.
+    fn directory(&self, name: &str) -> Origin {
+        let file = self.config.data_dir.join(name);
         Origin::Directory(file.display().to_string())
     }
 
@@ -429,7 +445,7 @@ impl Resolved {
         let origin = match (globals.given.of(id), line) {
             (Some(given), _) => Origin::of_option(id, given),
             (None, Some((path, line))) => Origin::File(path.display().to_string(), line),
-            _ if remembered => self.directory(),
+            _ if remembered => self.directory(SETTINGS_FILE),
             _ if key == "wal.lane_start_bytes" && self.config.wal.lane_start_bytes != lane => {
                 Origin::Derived("wal.disk_bytes_max")
             }
@@ -450,6 +466,25 @@ fn profile(edge: bool) -> EngineConfig {
             ..EngineConfig::new(DATA_DIR_DEFAULT)
         },
     }
+}
+
+/// Refuses limits that nothing could be done within before anything is: input is framed by them, too.
+fn check(config: &EngineConfig, file: Option<&PathBuf>) -> Result<(), CliError> {
+    let Some(path) = file else {
+        // The profile fits itself; of the store, whoever opens it says what is wrong.
+        return Ok(());
+    };
+    let wrong = match check_lane(config) {
+        Err(text) => Some(text),
+        Ok(()) => config.validate().err().map(|error| match error {
+            Error::Config(text) => text,
+            other => other.to_string(),
+        }),
+    };
+    wrong.map_or(Ok(()), |text| {
+        let text = format!("configuration {}: {text}", path.display());
+        Err(CliError::config(text))
+    })
 }
 
 /// The engine takes a lane that never starts by itself (it does so when space runs short); in a file
@@ -520,77 +555,4 @@ fn apply_table(layers: &mut Layers, prefix: &str, table: &Table) -> Result<(), S
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn applied(text: &str) -> Result<EngineConfig, String> {
-        let mut layers = Layers::new(false);
-        apply(&mut layers, text).map(|()| layers.config)
-    }
-
-    #[test]
-    fn apply_known_keys_set_their_fields() {
-        let config = applied(
-            "logs = 2\nbucket_dir = \"/b\"\npin = true\ngc_grace_ms = 5\nwal.flush_interval_ms = 7\n\
-             [wal]\nsegment_bytes = \"128 MiB\"\ndisk_bytes_max = 1073741824\n[batch]\nrecords_max = 10\n",
-        );
-        // `wal.x` and `[wal]` in one file is not TOML.
-        assert!(config.is_err());
-        let config = applied(
-            "logs = 2\nbucket_dir = \"/b\"\npin = true\ngc_grace_ms = 5\n\
-             [wal]\nsegment_bytes = \"128 MiB\"\ndisk_bytes_max = 1073741824\n[batch]\nrecords_max = 10\n",
-        )
-        .unwrap();
-        assert_eq!((config.logs, config.pin), (2, true));
-        assert_eq!(config.bucket_dir.as_deref(), Some(Path::new("/b")));
-        assert_eq!(config.gc_grace, Duration::from_millis(5));
-        assert_eq!(config.wal.segment_bytes, 128 << 20);
-        assert_eq!(config.wal.disk_bytes_max, 1 << 30);
-        assert_eq!(config.frame.records_max, 10);
-    }
-
-    #[test]
-    fn apply_wrong_files_name_the_key() {
-        for (text, refusal) in [
-            ("log = 2", "unknown key log"),
-            ("[wal]\nsegment_byte = 1", "unknown key wal.segment_byte"),
-            ("wal.x.y = 1", "unknown key wal.x"),
-            ("[cache]\nx = 1", "unknown key cache.x"),
-            ("[caches]\nx = 1", "unknown key caches"),
-            ("s3.region = 1", "s3.region = 1: text in quotes is needed"),
-            ("wal = 3", "unknown key wal"),
-            (
-                "logs = 70000",
-                "logs = 70000: a whole number from 0 to 65535 is needed",
-            ),
-            (
-                "logs = -1",
-                "logs = -1: a whole number from 0 to 65535 is needed",
-            ),
-            ("pin = 1", "pin = 1: true or false is needed"),
-            (
-                "pack_bytes = \"64 MB\"",
-                "pack_bytes = \"64 MB\": bytes are needed, below 2^63: 67108864, or \"64 MiB\" (B, KiB, MiB, GiB)",
-            ),
-        ] {
-            assert_eq!(applied(text), Err(refusal.to_owned()), "{text}");
-        }
-        let broken = applied("logs = 2\npin = = 3").unwrap_err();
-        assert!(broken.starts_with("line 2: "), "{broken}");
-    }
-
-    #[test]
-    fn keys_all_take_a_value_of_their_kind() {
-        for key in all_keys() {
-            let value = match key {
-                "data_dir" | "bucket_dir" | "bucket" | "s3.region" | "s3.endpoint" => "\"x\"",
-                "serve.listen" | "serve.admin_listen" => "\"127.0.0.1:1\"",
-                "serve.token_file" | "serve.tls_cert" | "serve.tls_key" | "serve.log" => "\"x\"",
-                "serve.log_format" => "\"json\"",
-                "pin" | "s3.unsafe_no_conditions" | "serve.insecure" => "true",
-                _ => "1",
-            };
-            assert!(applied(&format!("{key} = {value}")).is_ok(), "{key}");
-        }
-    }
-}
+mod tests;

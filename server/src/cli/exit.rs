@@ -37,9 +37,11 @@ pub(crate) enum Exit {
     Unprinted = 8,
     /// `serve`: a log stopped after a failed write; a restart recovers it.
     Stopped = 9,
-    /// SIGINT came and it ended where it is clean: 128 + 2, as a shell shows it.
+    /// SIGHUP came and it ended where it is clean: 128 + 1, as a shell shows it.
+    HungUp = 129,
+    /// So did SIGINT: 128 + 2.
     Interrupted = 130,
-    /// So did SIGTERM: 128 + 15.
+    /// And SIGTERM: 128 + 15.
     Terminated = 143,
     /// Standard output was closed by its reader: 128 + SIGPIPE, as a shell shows it for others.
     BrokenPipe = 141,
@@ -52,9 +54,10 @@ impl From<Exit> for ExitCode {
 }
 
 /// Names of failures that are the command's own, with their statuses; the others are the engine's.
-const OWN_NAMES: [(Exit, &str); 14] = [
+const OWN_NAMES: [(Exit, &str); 16] = [
     (Exit::Failure, "Io"),
     (Exit::Usage, "Usage"),
+    (Exit::Usage, "Config"),
     (Exit::Refused, "OverLimit"),
     (Exit::Refused, "Batch"),
     (Exit::NotFound, "FileNotFound"),
@@ -64,6 +67,7 @@ const OWN_NAMES: [(Exit, &str); 14] = [
     (Exit::Unusable, "Unusable"),
     (Exit::Unprinted, "Unprinted"),
     (Exit::Stopped, "LogStopped"),
+    (Exit::HungUp, "HungUp"),
     (Exit::Interrupted, "Interrupted"),
     (Exit::Terminated, "Terminated"),
     (Exit::BrokenPipe, "BrokenPipe"),
@@ -96,6 +100,11 @@ impl CliError {
     /// The arguments or the input make no sense.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "Usage", message)
+    }
+
+    /// The configuration makes no sense.
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "Config", message)
     }
 
     /// Something that is over a limit or against a rule.
@@ -148,10 +157,11 @@ impl CliError {
     }
 
     /// A signal asked to end.
-    pub(crate) fn interrupted(terminated: bool) -> Self {
-        match terminated {
-            false => Self::new(Exit::Interrupted, "Interrupted", "interrupted"),
-            true => Self::new(Exit::Terminated, "Terminated", "terminated"),
+    pub(crate) fn interrupted(exit: Exit) -> Self {
+        match exit {
+            Exit::Terminated => Self::new(exit, "Terminated", "terminated"),
+            Exit::HungUp => Self::new(exit, "HungUp", "hung up"),
+            _ => Self::new(Exit::Interrupted, "Interrupted", "interrupted"),
         }
     }
 
@@ -178,6 +188,17 @@ impl CliError {
         self
     }
 
+    /// Shows what it is about.
+    pub(crate) fn within(mut self, what: impl std::fmt::Display) -> Self {
+        self.message = format!("{} in {what}", self.message);
+        self
+    }
+
+    /// Whether arguments or input make no sense.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.kind == "Usage"
+    }
+
     /// Whether the feed is not there.
     pub(crate) fn is_feed_not_found(&self) -> bool {
         self.kind == "FeedNotFound"
@@ -185,12 +206,16 @@ impl CliError {
 
     /// Whether a signal asked to end.
     pub(crate) fn is_interrupt(&self) -> bool {
-        matches!(self.exit, Exit::Interrupted | Exit::Terminated)
+        matches!(
+            self.exit,
+            Exit::Interrupted | Exit::Terminated | Exit::HungUp
+        )
     }
 
-    /// Whether the bucket failed.
-    pub(crate) fn is_bucket(&self) -> bool {
-        self.kind == "Bucket"
+    /// Whether the stream is sealed, and only its publication waits for the bucket.
+    pub(crate) fn is_unpublished(&self) -> bool {
+        let full = self.kind == "StorageFull" && self.effects == Effects::Unknown;
+        self.kind == "Bucket" || full
     }
 
     /// Whether the engine refused its configuration.
@@ -264,7 +289,8 @@ fn classify(error: &Error) -> (Exit, &'static str) {
         Error::Closed => (Exit::Failure, "Closed"),
         Error::Corrupt { .. } => (Exit::Corrupt, "Corrupt"),
         Error::NewerFormat { .. } => (Exit::Unusable, "NewerFormat"),
-        Error::Bucket(_) => (Exit::Failure, "Bucket"),
+        Error::Unpublished { full: true, .. } => (Exit::StorageFull, "StorageFull"),
+        Error::Bucket(_) | Error::Unpublished { .. } => (Exit::Failure, "Bucket"),
         Error::Io { .. } => (Exit::Failure, "Io"),
         Error::Unusable(_) => (Exit::Unusable, "Unusable"),
     }

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use sealog_engine::ids::{CommitNumber, Epoch, StreamId};
 use sealog_engine::{ProducerInfo, check_commit_message};
 
-use super::access::{Place, with_access};
+use super::access::{PUBLISHED, Place, with_access};
 use super::args::{ListArgs, ProducersArgs, SealArgs};
 use super::exit::CliError;
 use super::feeds::PAGE;
@@ -29,7 +29,9 @@ pub(super) fn streams(place: Place, args: &ListArgs, out: &mut Output) -> Result
         let mut after = StreamId(args.from.saturating_sub(1));
         while left > 0 {
             let page = page_of(left);
+            let waiting = handle.during("streams");
             let streams = handle.list_streams(feed, after, page).await?;
+            drop(waiting);
             for info in &streams {
                 after = info.id;
                 out.line(&StreamShape::of(feed, info), stream_text)?;
@@ -64,7 +66,9 @@ pub(super) fn commits(place: Place, args: &ListArgs, out: &mut Output) -> Result
         let mut from = CommitNumber(args.from);
         while left > 0 {
             let page = page_of(left);
+            let waiting = handle.during("commits");
             let commits = handle.list_commits(feed, from, page).await?;
+            drop(waiting);
             let got = commits.len();
             for commit in commits {
                 from = CommitNumber(commit.number.0 + 1);
@@ -136,6 +140,7 @@ pub(super) fn seal(place: Place, args: &SealArgs, out: &mut Output) -> Result<()
         let (feed, message) = (&args.feed, &args.message);
         check_commit_message(message)?;
         let exclusive = handle.feed(feed).await?.options.exclusive;
+        let waiting = handle.during(PUBLISHED);
         let commit = match args.fencing_token {
             Some(token) => handle.seal(feed, Some(Epoch(token)), message).await?,
             None if exclusive => {
@@ -147,6 +152,7 @@ pub(super) fn seal(place: Place, args: &SealArgs, out: &mut Output) -> Result<()
             }
             None => handle.seal(feed, None, message).await?,
         };
+        drop(waiting);
         out.done(&CommitShape::of(feed, commit), CommitShape::text)
     })
 }

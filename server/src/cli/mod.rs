@@ -15,6 +15,7 @@ mod access;
 mod admin;
 mod append;
 mod args;
+mod closed;
 mod config;
 mod encode;
 mod exit;
@@ -28,13 +29,14 @@ mod offline;
 mod open;
 mod origins;
 mod output;
+mod patience;
 mod progress;
 mod read;
 mod remote_errors;
 mod serve_settings;
 mod settings;
 mod shapes;
-mod signals;
+pub(crate) mod signals;
 mod store;
 pub(crate) mod time;
 pub(crate) mod token;
@@ -67,7 +69,6 @@ pub(crate) fn main() -> ExitCode {
 fn check_local(globals: &Globals, verb: &Verb) -> Result<(), CliError> {
     let verb = match verb {
         Verb::Verify => "verify",
-        Verb::Usage => "usage",
         Verb::Admin(AdminVerb::Reshard { .. }) => "admin reshard",
         Verb::Admin(AdminVerb::AcceptLoss) => "admin accept-loss",
         _ => return Ok(()),
@@ -91,7 +92,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
     };
     let resolved = config::resolve(&cli.globals, serve)?;
     if let Verb::Config(ConfigVerb::Show(_)) = &cli.verb {
-        return origins::show(&resolved.rows(&cli.globals), &mut out).and(out.flush());
+        return origins::show(&resolved.rows(&cli.globals)?, &mut out).and(out.flush());
     }
     let (config, settings) = (resolved.config, resolved.serve);
     let standard = !cli.globals.edge && cli.globals.config.is_none();
@@ -108,7 +109,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Verb::Seal(args) => history::seal(place, &args, &mut out),
         Verb::Admin(verb) => admin::run(place, verb, &mut out),
         Verb::Serve(_) => crate::serve::run(place.config, &settings),
-        Verb::Usage => usage::run(place.config, &mut out),
+        Verb::Usage => usage::run(place, &mut out),
         Verb::Verify => offline::verify(&place.config, &mut out),
         Verb::Inspect(_) | Verb::Config(_) => Ok(()),
     };

@@ -78,8 +78,30 @@ fn not_a_record(error: &serde_json::Error) -> CliError {
     })
 }
 
-/// Pushes the record of one line; a blank line is none.
+/// Characters of a line that an error shows.
+const SHOWN_CHARS: usize = 60;
+
+/// The beginning of a line, in quotes.
+fn shown(line: &[u8]) -> String {
+    // A character has at most four bytes.
+    let head = &line[..line.len().min(4 * SHOWN_CHARS)];
+    let text = String::from_utf8_lossy(head);
+    let text = text.trim();
+    let head: String = text.chars().take(SHOWN_CHARS).collect();
+    let whole = head.len() == text.len() && line.len() <= 4 * SHOWN_CHARS;
+    let more = if whole { "" } else { "..." };
+    format!("{head:?}{more}")
+}
+
+/// Pushes the record of one line; a blank line is none. What makes no sense is shown.
 pub(super) fn push(line: &[u8], builder: &mut BatchBuilder) -> Result<(), CliError> {
+    push_record(line, builder).map_err(|error| match error.is_usage() {
+        true => error.within(shown(line)),
+        false => error,
+    })
+}
+
+fn push_record(line: &[u8], builder: &mut BatchBuilder) -> Result<(), CliError> {
     if line.trim_ascii().is_empty() {
         return Ok(());
     }

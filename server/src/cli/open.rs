@@ -10,6 +10,7 @@ use futures_lite::future::block_on;
 use sealog_engine::{Engine, EngineConfig, MARKER_FILE, ProductionEnv};
 
 use super::exit::CliError;
+use super::patience::Patience;
 
 /// What verbs call.
 pub(super) type Handle = sealog_engine::Handle<ProductionEnv>;
@@ -18,6 +19,7 @@ pub(super) type Handle = sealog_engine::Handle<ProductionEnv>;
 pub(super) fn with_engine<F: Future<Output = Result<(), CliError>>>(
     mut config: EngineConfig,
     create: bool,
+    patience: &Patience,
     verb: impl FnOnce(Handle) -> F,
 ) -> Result<(), CliError> {
     if !create {
@@ -31,7 +33,13 @@ pub(super) fn with_engine<F: Future<Output = Result<(), CliError>>>(
         return Err(CliError::unusable(text));
     }
     config.create = create;
+    let opening = patience.during(format!(
+        "data directory {}: its logs are read, or its bucket is asked",
+        config.data_dir.display()
+    ));
     let engine = Engine::open(config)?;
+    drop(opening);
+    patience.ask(engine.handle());
     let done = block_on(verb(engine.handle().clone()));
     let closed = block_on(engine.close());
     done.and(closed.map_err(CliError::from))

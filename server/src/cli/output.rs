@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 
 use serde::Serialize;
 
+use super::closed;
 use super::exit::CliError;
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -30,8 +31,12 @@ pub(super) struct Output {
 impl Output {
     /// Standard output, JSON or not.
     pub(super) fn new(json: bool) -> Result<Self, CliError> {
-        let stdout = io::stdout().as_fd().try_clone_to_owned();
-        let file = File::from(stdout.map_err(|error| CliError::stdout(&error))?);
+        let stdout = match closed::stdout() {
+            // One that takes nothing, as a closed one does.
+            true => File::open("/dev/null"),
+            false => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        };
+        let file = stdout.map_err(|error| CliError::stdout(&error))?;
         Ok(Self {
             writer: BufWriter::with_capacity(BUFFER_BYTES, file),
             json,

@@ -97,6 +97,8 @@ impl Reader {
         out: &mut Output,
     ) -> Result<(), CliError> {
         let mut request = request(args);
+        // One of this name that is made meanwhile is another feed.
+        request.id = Some(handle.feed(&args.feed).await?.id);
         let mut chunk = handle.read(request.clone()).await?;
         loop {
             let idle = chunk.frames.is_empty() && chunk.next == chunk.first;

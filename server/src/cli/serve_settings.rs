@@ -96,7 +96,13 @@ pub(super) const SERVE_KEYS: &[(&str, Set, Get)] = &[
     ),
     (
         "serve.connections_max",
-        |s, v| number(v).map(|n| s.connections_max = n),
+        |s, v| {
+            let number = number(v).and_then(|n| match n {
+                0 => Err("at least 1 is needed, or nobody can connect".to_owned()),
+                n => Ok(n),
+            });
+            number.map(|n| s.connections_max = n)
+        },
         |s| i64::try_from(s.connections_max).ok().map(Value::from),
     ),
     (
@@ -178,7 +184,7 @@ impl ServeSettings {
         }
         if self.connections_max == 0 {
             return Err(CliError::usage(
-                "--connections-max 0: at least 1, or nobody can connect",
+                "--connections-max 0: at least 1 is needed, or nobody can connect",
             ));
         }
         match self.tls_cert.is_some() == self.tls_key.is_some() {

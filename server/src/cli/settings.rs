@@ -30,18 +30,43 @@ pub(super) struct Settings {
     pub(super) store: Store,
 }
 
+fn utf8(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes)
+        .map_err(|error| format!("{}: not UTF-8", place(bytes, error.valid_up_to())))
+}
+
+/// A place in the file, in words.
+fn place(bytes: &[u8], offset: usize) -> String {
+    let before = bytes.get(..offset).unwrap_or(bytes);
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    format!("line {line}, offset {offset}")
+}
+
+/// Where `key` is set: it stands at the start of its line.
+fn offset_of(text: &str, key: &str) -> usize {
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.trim_start_matches(['"', ' ']).starts_with(key) {
+            break;
+        }
+        at += line.len();
+    }
+    at.min(text.len())
+}
+
 impl Settings {
     /// What the directory remembers; `None` if it does not exist, or remembers nothing.
     pub(super) fn of(data_dir: &Path) -> Result<Option<Self>, CliError> {
         let path = data_dir.join(SETTINGS_FILE);
         let read = super::lines::open_file(&path).and_then(|file| {
-            let mut text = String::new();
-            io::Read::read_to_string(&mut io::Read::take(file, FILE_BYTES_MAX), &mut text)
+            let mut bytes = Vec::new();
+            io::Read::read_to_end(&mut io::Read::take(file, FILE_BYTES_MAX), &mut bytes)
                 .map_err(|error| CliError::file("reading", &path, &error))?;
-            Ok(text)
+            Ok(bytes)
         });
         match read {
-            Ok(text) => Self::parse(&text)
+            Ok(bytes) => utf8(&bytes)
+                .and_then(Self::parse)
                 .map(Some)
                 .map_err(|error| CliError::usage(format!("{}: {error}", path.display()))),
             // What is wrong with the place, whoever opens it says.
@@ -51,24 +76,31 @@ impl Settings {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let table: Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| error.message().to_owned())?;
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            let at = error.span().map_or(0, |span| span.start);
+            format!("{}: {}", place(text.as_bytes(), at), error.message())
+        })?;
         let mut settings = Self::default();
         for (key, value) in &table {
+            let here = || place(text.as_bytes(), offset_of(text, key));
             match (key.as_str(), value) {
                 ("profile", Value::String(profile)) => {
                     settings.edge = match profile.as_str() {
                         "edge" => true,
                         "standard" => false,
-                        _ => return Err(format!("profile = {value}: standard or edge is needed")),
+                        _ => {
+                            let here = here();
+                            return Err(format!(
+                                "{here}: profile = {value}: standard or edge is needed"
+                            ));
+                        }
                     }
                 }
                 ("bucket_dir", Value::String(dir)) => settings.bucket_dir = Some(dir.into()),
                 ("bucket", Value::String(url)) => settings.store.url = Some(url.clone()),
                 ("region", Value::String(name)) => settings.store.region = Some(name.clone()),
                 ("endpoint", Value::String(url)) => settings.store.endpoint = Some(url.clone()),
-                _ => return Err(format!("{key} = {value} is not understood")),
+                _ => return Err(format!("{}: {key} = {value} is not understood", here())),
             }
         }
         Ok(settings)
@@ -207,7 +239,8 @@ mod tests {
             ("profile = 1", "profile = 1 is not understood"),
             ("colour = \"red\"", "colour = \"red\" is not understood"),
         ] {
-            assert_eq!(Settings::parse(text), Err(reason.to_owned()));
+            let said = format!("line 1, offset 0: {reason}");
+            assert_eq!(Settings::parse(text), Err(said));
         }
     }
 }

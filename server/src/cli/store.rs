@@ -61,6 +61,15 @@ impl Store {
                 )),
             };
         };
+        if let Some(endpoint) = &self.endpoint
+            && !["http://", "https://"]
+                .iter()
+                .any(|s| endpoint.starts_with(s))
+        {
+            return Err(CliError::usage(format!(
+                "--endpoint {endpoint} (s3.endpoint in a file): http:// or https:// is needed"
+            )));
+        }
         let named = S3Options::of_url(url).map_err(|error| CliError::usage(error.to_string()))?;
         Ok(Some(S3Options {
             region: self.region.clone(),

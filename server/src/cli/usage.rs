@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use sealog_engine::env::BucketHealth;
-use sealog_engine::{EngineConfig, LogUsage, Usage};
+use sealog_engine::{LogUsage, Usage};
 use serde::Serialize;
 
+use super::access::{Place, with_access};
 use super::exit::CliError;
-use super::open::with_engine;
 use super::output::Output;
 use super::shapes::count;
 
@@ -29,11 +29,13 @@ struct LogShape {
     disk_bytes_max: u64,
     unpacked_bytes: u64,
     unpublished_commits: u64,
+    tried: bool,
     trouble: Option<TroubleShape>,
 }
 
 #[derive(Serialize)]
 struct BucketShape {
+    tried: bool,
     trouble: Option<TroubleShape>,
     retries: u64,
     leftover_uploads: u64,
@@ -61,6 +63,7 @@ impl From<LogUsage> for LogShape {
             disk_bytes_max: usage.disk_bytes_max,
             unpacked_bytes: usage.unpacked_bytes,
             unpublished_commits: usage.unpublished_commits,
+            tried: usage.tried,
             trouble: usage.trouble.map(TroubleShape::from),
         }
     }
@@ -69,6 +72,7 @@ impl From<LogUsage> for LogShape {
 impl From<BucketHealth> for BucketShape {
     fn from(health: BucketHealth) -> Self {
         Self {
+            tried: health.tried,
             trouble: health.trouble.map(TroubleShape::from),
             retries: health.retries,
             leftover_uploads: health.leftovers,
@@ -87,18 +91,19 @@ impl From<Usage> for UsageShape {
 }
 
 /// `usage`.
-pub(super) fn run(config: EngineConfig, out: &mut Output) -> Result<(), CliError> {
-    with_engine(config, false, async |handle| {
-        let usage = handle.usage().await?;
+pub(super) fn run(place: Place, out: &mut Output) -> Result<(), CliError> {
+    with_access(place, false, async |access| {
+        let usage = access.usage().await?;
         out.line(&UsageShape::from(usage), text)
     })
 }
 
 fn text(shape: &UsageShape) -> String {
     let mut lines = Vec::new();
-    let trouble = |trouble: &Option<TroubleShape>| match trouble {
+    let trouble = |tried: bool, trouble: &Option<TroubleShape>| match trouble {
         Some(TroubleShape { text, seconds }) => format!("in trouble for {seconds} s: {text}"),
-        None => "no trouble".to_owned(),
+        None if tried => "no trouble".to_owned(),
+        None => "not tried yet".to_owned(),
     };
     for log in &shape.logs {
         lines.push(format!(
@@ -108,10 +113,11 @@ fn text(shape: &UsageShape) -> String {
             log.disk_bytes_max,
             log.unpacked_bytes,
             count(log.unpublished_commits, "commit"),
-            trouble(&log.trouble),
+            trouble(log.tried, &log.trouble),
         ));
     }
     let BucketShape {
+        tried,
         retries,
         leftover_uploads,
         cache_bytes,
@@ -120,7 +126,7 @@ fn text(shape: &UsageShape) -> String {
     lines.push(format!(
         "bucket: {retries} requests sent again, {leftover_uploads} uploads to clean up, {cache_bytes} \
          bytes cached, {}",
-        trouble(&shape.bucket.trouble),
+        trouble(tried, &shape.bucket.trouble),
     ));
     lines.join("\n")
 }

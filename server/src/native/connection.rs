@@ -154,9 +154,9 @@ impl Connection {
             return;
         }
         let connection = Rc::downgrade(self);
-        let side = self.service.side.clone();
+        let service = self.service.clone();
         self.service.side.spawn("native left", async move {
-            side.sleep(LEFT_GRACE).await;
+            service.sleep(LEFT_GRACE).await;
             if let Some(connection) = connection.upgrade() {
                 connection.set_phase(Phase::Late);
             }

@@ -5,9 +5,14 @@
 //!
 //! **Not here**: errors (`refuse`).
 
+use std::time::Duration;
+
 use sealog_engine::commit::{Commit, CommitKind};
-use sealog_engine::ids::{CommitNumber, StreamId};
-use sealog_engine::{FeedInfo, ProducerInfo, ReadFrom, ReadRequest, StreamInfo, StreamPhase};
+use sealog_engine::env::BucketHealth;
+use sealog_engine::ids::{CommitNumber, FeedId, StreamId};
+use sealog_engine::{
+    FeedInfo, LogUsage, ProducerInfo, ReadFrom, ReadRequest, StreamInfo, StreamPhase,
+};
 use sealog_protocol as wire;
 
 pub(super) fn feed(info: FeedInfo) -> wire::FeedInfo {
@@ -76,6 +81,7 @@ pub(super) fn producer(info: ProducerInfo) -> wire::ProducerInfo {
 
 pub(super) fn read(scope: &wire::ReadScope<'_>) -> ReadRequest {
     ReadRequest {
+        id: scope.feed_id.map(FeedId),
         stream: scope.stream.map(StreamId),
         from: match scope.from {
             wire::ReadFrom::Sequence(sequence) => ReadFrom::Sequence(sequence),
@@ -87,5 +93,34 @@ pub(super) fn read(scope: &wire::ReadScope<'_>) -> ReadRequest {
         bytes_max: usize::try_from(scope.bytes_max).unwrap_or(usize::MAX),
         fingerprints: scope.fingerprints,
         ..ReadRequest::new(scope.feed)
+    }
+}
+
+fn trouble(trouble: Option<(String, Duration)>) -> Option<wire::Trouble> {
+    trouble.map(|(text, lasts)| wire::Trouble {
+        text,
+        seconds: lasts.as_secs(),
+    })
+}
+
+pub(super) fn log_usage(usage: LogUsage) -> wire::LogUsage {
+    wire::LogUsage {
+        log: usage.log.0.into(),
+        disk_bytes: usage.disk_bytes,
+        disk_bytes_max: usage.disk_bytes_max,
+        unpacked_bytes: usage.unpacked_bytes,
+        unpublished_commits: usage.unpublished_commits,
+        tried: usage.tried,
+        trouble: trouble(usage.trouble),
+    }
+}
+
+pub(super) fn bucket_usage(health: BucketHealth) -> wire::BucketUsage {
+    wire::BucketUsage {
+        tried: health.tried,
+        trouble: trouble(health.trouble),
+        retries: health.retries,
+        leftover_uploads: health.leftovers,
+        cache_bytes: health.cache_bytes,
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! **Invariants**
 //! - There are at most [`OPENING_MAX`] per shard (and one per listener more); they do not count as connections.
-//! - One more takes the place of the oldest, once that had [`OPENING_MIN`]; until then it waits to be accepted.
+//! - One more that was accepted takes the place of the oldest, once that had [`OPENING_MIN`]; until then it
+//!   waits, and those behind it wait to be accepted. While nobody waits, nobody loses a place.
 //!
 //! **Not here**: what they say (`net::tls`, `reader`).
 
@@ -60,7 +61,8 @@ impl Opening {
         left
     }
 
-    /// How long to wait for a place, if there is none: the oldest gives up its own when its time is over.
+    /// How long one that was accepted has to wait for a place, if there is none: the oldest gives up its own to
+    /// it when its time is over.
     pub(super) fn wait(&self, now_ns: u64) -> Option<Duration> {
         let mut places = self.places.borrow_mut();
         if places.len() < OPENING_MAX {

@@ -27,11 +27,12 @@ impl Connection {
     /// Closes the connection if it has not been welcomed in time, or its place goes to another one.
     pub(super) fn limit_hello(self: &Rc<Self>, place: Rc<Place>, accepted_ns: u64) {
         let connection = Rc::downgrade(self);
-        let side = self.service.side.clone();
+        let service = self.service.clone();
         self.service.side.spawn("native hello", async move {
-            let had = Duration::from_nanos(side.monotonic_ns().saturating_sub(accepted_ns));
+            let now_ns = service.side.monotonic_ns();
+            let had = Duration::from_nanos(now_ns.saturating_sub(accepted_ns));
             let late = async {
-                side.sleep(HELLO_TIMEOUT.saturating_sub(had)).await;
+                service.sleep(HELLO_TIMEOUT.saturating_sub(had)).await;
                 own(ErrorCode::TimedOut, "no hello within 10 s")
             };
             let lost = async {
@@ -59,10 +60,10 @@ impl Connection {
         let beat = asked.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX);
         self.heartbeat.set(Some(beat));
         let connection = Rc::downgrade(self);
-        let side = self.service.side.clone();
+        let service = self.service.clone();
         self.service.side.spawn("native pulse", async move {
             loop {
-                side.sleep(beat / 2).await;
+                service.sleep(beat / 2).await;
                 match connection.upgrade() {
                     Some(connection) if connection.phase() == Phase::Open => connection.beat(beat),
                     _ => return,
@@ -78,7 +79,12 @@ impl Connection {
             let text = format!("nothing heard for {MISSED_MAX} heartbeats");
             self.fail(own(ErrorCode::TimedOut, &text));
         } else if since(self.spoke_ns.get()) >= beat / 2 && self.outbox.waiting() == 0 {
-            self.outbox.put(&Answer::Alive {}, (CONNECTION, 0), 0);
+            let heartbeat = match self.reading.get() {
+                true => Answer::Alive {},
+                // What the client sends meanwhile, pings too, waits: it must not be taken for lost.
+                false => Answer::Busy {},
+            };
+            self.outbox.put(&heartbeat, (CONNECTION, 0), 0);
         }
     }
 }

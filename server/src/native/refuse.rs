@@ -1,7 +1,7 @@
 //! Refuse: which failure is which code on the wire. Spec: server/spec/native-protocol.md §7.
 //!
 //! **Invariants**
-//! - Every error of the engine has a code of its own; the compiler finds one that misses.
+//! - Every error of the engine has a code; the compiler finds one that misses.
 //!
 //! **Not here**: statuses of other front ends.
 
@@ -77,7 +77,8 @@ fn parts(error: &Error) -> Parts<'_> {
         Error::Closed => plain(C::Closed),
         Error::Corrupt { file, offset, .. } => (C::Corrupt, file, Some(*offset), None),
         Error::NewerFormat { file, .. } => of(C::NewerFormat, file),
-        Error::Bucket(_) => plain(C::Bucket),
+        Error::Unpublished { full: true, .. } => plain(C::StorageFull),
+        Error::Bucket(_) | Error::Unpublished { .. } => plain(C::Bucket),
         Error::Io { path, .. } => of(C::Io, path),
         Error::Unusable(_) => plain(C::Unusable),
     }

@@ -308,6 +308,7 @@ impl Connection {
                 frame,
             } => self.foresee(feed, message, frame.0, asks),
             Request::Stats {} => self.query(asks, stats),
+            Request::Usage {} => self.query(asks, usage),
             request => self.ask_streams(request, asks),
         }
     }
@@ -422,6 +423,14 @@ fn may_wait(request: &Request<'_>) -> bool {
 fn committed(commit: sealog_engine::commit::Commit) -> Answer<'static> {
     let commit = convert::commit(commit);
     Answer::Committed { commit }
+}
+
+async fn usage(engine: Engine) -> Result<Answer<'static>> {
+    let usage = engine.usage().await?;
+    Ok(Answer::Usage {
+        logs: usage.logs.into_iter().map(convert::log_usage).collect(),
+        bucket: convert::bucket_usage(usage.bucket),
+    })
 }
 
 async fn stats(engine: Engine) -> Result<Answer<'static>> {

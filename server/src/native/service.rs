@@ -91,6 +91,9 @@ pub(crate) struct NativeService {
     draining: Cell<bool>,
     /// Notified when draining begins, and when a connection ends.
     changed: Event,
+    /// Notified when the shard drains and the last connection has ended. Not `changed`: as many tasks
+    /// wait for it as there are connections.
+    over: Event,
 }
 
 impl NativeService {
@@ -113,6 +116,7 @@ impl NativeService {
             next: Cell::new(0),
             draining: Cell::new(false),
             changed: Event::new(),
+            over: Event::new(),
         })
     }
 
@@ -128,23 +132,30 @@ impl NativeService {
 
     async fn next(&self, listener: &Listener) -> Option<Stream> {
         loop {
-            while let Some(wait) = self.opening.wait(self.side.monotonic_ns()) {
-                let gone = self.opening.gone.listen();
-                futures_lite::future::or(gone, self.side.sleep(wait)).await;
-            }
-            let accepted =
-                futures_lite::future::or(async { Some(listener.accept().await) }, async {
-                    self.changed
-                        .until(|| self.draining.get().then_some(()))
-                        .await;
-                    None
-                });
-            match accepted.await? {
-                Ok(stream) => return Some(stream),
+            let accepted = async { Some(listener.accept().await) };
+            match futures_lite::future::or(accepted, self.draining()).await? {
+                Ok(stream) => {
+                    // Only now somebody waits for a place.
+                    let placed = async {
+                        while let Some(wait) = self.opening.wait(self.side.monotonic_ns()) {
+                            let gone = self.opening.gone.listen();
+                            futures_lite::future::or(gone, self.side.sleep(wait)).await;
+                        }
+                        Some(stream)
+                    };
+                    return futures_lite::future::or(placed, self.draining()).await;
+                }
                 // No descriptor left, or the caller has gone: others may do better.
                 Err(_) => self.side.sleep(Duration::from_millis(10)).await,
             }
         }
+    }
+
+    /// Waits until the shard drains.
+    async fn draining<T>(&self) -> Option<T> {
+        let draining = || self.draining.get().then_some(());
+        self.changed.until(draining).await;
+        None
     }
 
     fn begin(self: &Rc<Self>, stream: Stream) {
@@ -167,6 +178,9 @@ impl NativeService {
             service.opening.leave(number);
             service.leave(number, &connection);
             service.changed.notify();
+            if service.is_over() {
+                service.over.notify();
+            }
         });
     }
 
@@ -193,7 +207,7 @@ impl NativeService {
         };
         let peer = stream.peer;
         let late = async {
-            self.side.sleep(HELLO_TIMEOUT).await;
+            self.sleep(HELLO_TIMEOUT).await;
             Err(std::io::ErrorKind::TimedOut.into())
         };
         let lost = async {
@@ -203,6 +217,7 @@ impl NativeService {
         let given_up = futures_lite::future::or(late, lost);
         match futures_lite::future::or(stream.shake_hands(config), given_up).await {
             Ok(stream) => Some(stream),
+            Err(_) if self.is_over() => None,
             Err(error) => {
                 self.note_refused(peer, &format!("TLS: {error}"));
                 None
@@ -245,6 +260,9 @@ impl NativeService {
             // Also who was leaving already must hurry.
             connection.ending.notify();
         }
+        if self.is_over() {
+            self.over.notify();
+        }
     }
 
     /// The time to answer is over: what still waits is told so.
@@ -260,8 +278,19 @@ impl NativeService {
 
     /// Waits until no connection is left.
     pub(crate) async fn drained(&self) {
-        let ended = || (self.draining.get() && self.connections.borrow().is_empty()).then_some(());
-        self.changed.until(ended).await;
+        self.changed.until(|| self.is_over().then_some(())).await;
+    }
+
+    /// Whether the last connection has ended, and none will begin.
+    fn is_over(&self) -> bool {
+        self.draining.get() && self.connections.borrow().is_empty()
+    }
+
+    /// Completes after `duration`, or when no connection is left for good: tasks that wait for time to
+    /// pass would hold up the shard's end.
+    pub(super) async fn sleep(&self, duration: Duration) {
+        let over = self.over.until(|| self.is_over().then_some(()));
+        futures_lite::future::or(over, self.side.sleep(duration)).await;
     }
 
     /// Longest request.

@@ -23,8 +23,8 @@ use glommio::net::{TcpListener, TcpStream};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Type};
 pub(crate) use hyper_io::HyperIo;
-pub(crate) use tls::TlsFiles;
 use tls::TlsStream;
+pub(crate) use tls::{TlsError, TlsFiles};
 
 /// Connections that may wait to be accepted, per listener.
 const BACKLOG: i32 = 1024;

@@ -34,33 +34,67 @@ pub(crate) struct TlsFiles {
 
 impl TlsFiles {
     /// Reads them.
-    pub(crate) fn load(&self) -> Result<Arc<ServerConfig>, String> {
-        let wrong = |option: &str, path: &Path, error: &dyn std::fmt::Display| {
-            format!("{option} {}: {error}", path.display())
-        };
-        let certificate =
-            |error: &dyn std::fmt::Display| wrong("--tls-cert", &self.certificate, error);
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&self.certificate)
-            .map_err(|error| certificate(&error))?
-            .collect();
-        let chain = chain.map_err(|error| certificate(&error))?;
+    ///
+    /// # Errors
+    /// [`TlsError`], which names the file and its option.
+    pub(crate) fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let certificate = |error| TlsError::of("--tls-cert", &self.certificate, error);
+        let chain: Vec<_> = CertificateDer::pem_file_iter(&self.certificate)
+            .and_then(Iterator::collect)
+            .map_err(certificate)?;
         if chain.is_empty() {
-            return Err(certificate(&"no certificate in it, as PEM"));
+            return Err(certificate(pem::Error::NoItemsFound));
         }
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| match error {
-            pem::Error::NoItemsFound => {
-                wrong("--tls-key", &self.key, &"no private key in it, as PEM")
-            }
-            error => wrong("--tls-key", &self.key, &error),
-        })?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| TlsError::of("--tls-key", &self.key, error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|error| certificate(&error))?;
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+        let config = config.map_err(|error| TlsError::Content {
+            option: "--tls-cert",
+            file: self.certificate.clone(),
+            text: error.to_string(),
+        })?;
         Ok(Arc::new(config))
+    }
+}
+
+/// Why certificate and key can't be used.
+#[derive(Debug)]
+pub(crate) enum TlsError {
+    /// A file can't be read.
+    File {
+        option: &'static str,
+        file: PathBuf,
+        source: io::Error,
+    },
+    /// What is in it is of no use.
+    Content {
+        option: &'static str,
+        file: PathBuf,
+        text: String,
+    },
+}
+
+impl TlsError {
+    fn of(option: &'static str, path: &Path, error: pem::Error) -> Self {
+        let file = path.to_owned();
+        let text = match error {
+            pem::Error::Io(source) => {
+                return Self::File {
+                    option,
+                    file,
+                    source,
+                };
+            }
+            pem::Error::NoItemsFound if option == "--tls-key" => {
+                "no private key in it, as PEM".to_owned()
+            }
+            pem::Error::NoItemsFound => "no certificate in it, as PEM".to_owned(),
+            other => other.to_string(),
+        };
+        Self::Content { option, file, text }
     }
 }
 

@@ -55,8 +55,11 @@ type Answer = Response<Full<Bytes>>;
 impl Admin {
     /// Takes `address`.
     pub(super) fn claim(address: SocketAddr) -> Result<Self, CliError> {
-        let taken =
-            |error: std::io::Error| CliError::unusable(format!("admin address {address}: {error}"));
+        let taken = |error: std::io::Error| {
+            CliError::unusable(format!(
+                "admin address {address}: {error}; --admin-listen names another, or none"
+            ))
+        };
         let listener = TcpListener::bind(address).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;

@@ -28,13 +28,12 @@ use std::time::Duration;
 use futures_lite::future::block_on;
 use rustls::ServerConfig;
 use sealog_engine::{Engine, EngineConfig, Error};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::cli::{AdminListen, CliError, ServeSettings, token};
+use crate::cli::{AdminListen, CliError, ServeSettings, signals, token};
 use crate::native::NativeOptions;
-use crate::net::{Claim, TlsFiles};
+use crate::net::{Claim, TlsError, TlsFiles};
 use admin::Admin;
 use log::Log;
 use shard::{Control, Front, Up};
@@ -104,6 +103,11 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     let started = wait_until_up(&ups);
     drop(claim);
     if let Err(error) = started {
+        // Shards that are not to be told anything any more end at once.
+        control
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         let _ = block_on(engine.close());
         return Err(error);
     }
@@ -188,20 +192,29 @@ fn tls(settings: &ServeSettings) -> Result<Option<Arc<ServerConfig>>, CliError> 
     let (Some(certificate), Some(key)) = (&settings.tls_cert, &settings.tls_key) else {
         return Ok(None);
     };
-    for (what, file) in [("TLS certificate", certificate), ("TLS key", key)] {
-        std::fs::File::open(file).map_err(|error| CliError::file(what, file, &error))?;
-    }
     let files = TlsFiles {
         certificate: certificate.clone(),
         key: key.clone(),
     };
-    files.load().map(Some).map_err(CliError::usage)
+    let loaded = files.load().map_err(|error| match error {
+        TlsError::File {
+            option,
+            file,
+            source,
+        } => CliError::file(option, &file, &source),
+        TlsError::Content { option, file, text } => {
+            CliError::usage(format!("{option} {}: {text}", file.display()))
+        }
+    });
+    loaded.map(Some)
 }
 
 /// Takes the shared port, unless anybody else has it.
 fn claim(listen: SocketAddr, buffer_bytes: usize) -> Result<Claim, CliError> {
-    let taken =
-        |error: std::io::Error| CliError::unusable(format!("listening on {listen}: {error}"));
+    let taken = |error: std::io::Error| {
+        let text = format!("listening on {listen}: {error}; --listen names another address");
+        CliError::unusable(text)
+    };
     // Alone first: with a shared port, a second server would get a share of the connections.
     drop(Claim::take(listen, false, buffer_bytes).map_err(taken)?);
     Claim::take(listen, true, buffer_bytes).map_err(taken)
@@ -225,7 +238,7 @@ fn begin_admin(settings: &ServeSettings, state: &Arc<State>, log: &Log) -> Resul
 /// Tells of the first signal. The second ends the process, whatever the main thread waits for.
 fn watch_signals(notice: flume::Sender<Notice>, log: Log) -> Result<(), CliError> {
     let listening = |error| CliError::io("listening for signals", &error);
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(listening)?;
+    let mut signals = Signals::new(signals::heeded()).map_err(listening)?;
     let watch = move || {
         for (before, signal) in signals.forever().enumerate() {
             if before > 0 {
@@ -254,6 +267,10 @@ fn tell_up(engine: &Engine, ports: &Mutex<BTreeMap<usize, u16>>) {
     // A log that has stopped since is told of by itself.
     let reports = block_on(engine.handle().recovery_reports()).unwrap_or_default();
     for (log, report) in reports.iter().enumerate() {
+        if report.created {
+            info!(log, "created");
+            continue;
+        }
         info!(
             log,
             clean = report.clean,

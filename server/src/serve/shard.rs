@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - The main thread hears of every shard before the engine counts as open.
 //! - Draining ends when the last connection has, or the grace time.
+//! - When it has drained, no task of the front end is left: the shard's end waits for them.
 //! - What is not done [`LAST_WORDS`] before the grace time's end is answered as what nobody knows.
 //!
 //! **Not here**: signals (`serve`).
@@ -13,7 +14,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sealog_engine::ShardSide;
+use sealog_engine::{Error, ShardSide};
 
 use super::Notice;
 use super::state::State;
@@ -76,14 +77,18 @@ impl Front {
                 .ok_or_else(|| io::Error::other(format!("port {first} + {shard} is none")))?,
         };
         let own = SocketAddr::new(self.address.ip(), own);
-        let named = |address: SocketAddr| {
+        let named = |address: SocketAddr, way_out: &'static str| {
             move |error: io::Error| {
-                io::Error::new(error.kind(), format!("listening on {address}: {error}"))
+                let text = format!("listening on {address}: {error}; {way_out}");
+                io::Error::new(error.kind(), text)
             }
         };
-        let shared =
-            Claim::take(self.address, true, self.buffer_bytes).map_err(named(self.address))?;
-        let own = Claim::take(own, false, self.buffer_bytes).map_err(named(own))?;
+        let shared = Claim::take(self.address, true, self.buffer_bytes)
+            .map_err(named(self.address, "--listen names another address"))?;
+        let own = Claim::take(own, false, self.buffer_bytes).map_err(named(
+            own,
+            "it is a shard's own: --shard-port names the first of others, or 0: the system chooses",
+        ))?;
         self.options
             .note_port(service.side.shard(), own.address.port());
         service.serve(shared.listen()?);
@@ -96,8 +101,8 @@ impl Front {
         for log in side.logs() {
             let (log, stopped) = (log.clone(), self.stopped.clone());
             side.spawn("watch log", async move {
-                let never = log.progress().until(|| log.outcome(u64::MAX)).await;
-                if let Err(error) = never {
+                let ended = log.progress().until(|| log.outcome(u64::MAX)).await;
+                if let Err(error @ Error::Poisoned { .. }) = ended {
                     let _ = stopped.send(Notice::Stopped(error.to_string()));
                 }
             });
@@ -105,19 +110,21 @@ impl Front {
     }
 }
 
+/// Waits for the word to drain, and drains.
 async fn obey(service: Rc<NativeService>, commands: flume::Receiver<Control>) {
-    while let Ok(Control::Drain { grace, done }) = commands.recv_async().await {
-        service.drain();
-        let ended = async {
-            service.drained().await;
-            true
-        };
-        let late = async {
-            service.side.sleep(grace.saturating_sub(LAST_WORDS)).await;
-            service.end_waiting();
-            service.side.sleep(LAST_WORDS).await;
-            false
-        };
-        let _ = done.send(futures_lite::future::or(ended, late).await);
-    }
+    let Ok(Control::Drain { grace, done }) = commands.recv_async().await else {
+        return;
+    };
+    service.drain();
+    let ended = async {
+        service.drained().await;
+        true
+    };
+    let late = async {
+        service.side.sleep(grace.saturating_sub(LAST_WORDS)).await;
+        service.end_waiting();
+        service.side.sleep(LAST_WORDS).await;
+        false
+    };
+    let _ = done.send(futures_lite::future::or(ended, late).await);
 }

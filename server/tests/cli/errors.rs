@@ -70,7 +70,19 @@ fn reading_verbs_make_no_directory() {
 #[test]
 fn configuration_mistakes_are_named() {
     let bench = Bench::new();
-    let cases: [(&[u8], &str); 8] = [
+    let cases: [(&[u8], &str); 11] = [
+        (
+            b"[batch]\nbytes_max = 0\n",
+            "bad.toml: batch.bytes_max = 0, at least 1 needed",
+        ),
+        (
+            b"[batch]\nrecord_bytes_max = 0\n",
+            "bad.toml: batch.record_bytes_max = 0, at least 1 needed",
+        ),
+        (
+            b"[serve]\nconnections_max = 0\n",
+            "bad.toml: serve.connections_max = 0: at least 1 is needed",
+        ),
         (b"shards = 10000\n", "shards = 10000, at most "),
         (
             b"inflight_bytes_max = \"1000 GiB\"\n",
@@ -155,6 +167,14 @@ fn bucket_elsewhere_is_remembered_and_another_one_refused() {
         bench.run(words).fails(7, &["others was named", absolute]);
         assert!(!bench.path().join("others").exists(), "{words:?}");
     }
+    // Another directory's it is not.
+    let others = bench.path().join("two");
+    let words = ["--data-dir", "two", "--bucket-dir", absolute];
+    let append = [&["append", "f", "--value", "z"][..], &words].concat();
+    bench
+        .run(&append)
+        .fails(7, &[absolute, others.to_str().unwrap(), "--take-bucket"]);
+    std::fs::remove_dir_all(others).unwrap();
     // Moved, and said so.
     std::fs::rename(absolute, bench.path().join("moved")).unwrap();
     let settings = bench.data().join("settings.toml");
@@ -162,9 +182,30 @@ fn bucket_elsewhere_is_remembered_and_another_one_refused() {
     std::fs::write(&settings, text.replace("/packs", "/moved")).unwrap();
     bench.ok(&["append", "f", "--value", "y"]);
     std::fs::write(&settings, "profile = 7\n").unwrap();
-    bench
-        .run(&["read", "f"])
-        .fails(2, &["settings.toml: profile = 7 is not understood"]);
+    bench.run(&["read", "f"]).fails(
+        2,
+        &["settings.toml: line 1, offset 0: profile = 7 is not understood"],
+    );
+    for (damaged, place) in [
+        (
+            &b"# ok\nprofile = \"stan\xe4ard\"\n"[..],
+            "line 2, offset 20: not UTF-8",
+        ),
+        (b"# ok\nprofile \x7f \"standard\"\n", "line 2, offset 1"),
+        (
+            b"# ok\n\nprofile = \"stanlard\"\n",
+            "line 3, offset 6: profile",
+        ),
+        (
+            b"# ok\nprofjle = \"standard\"\n",
+            "line 2, offset 5: profjle",
+        ),
+    ] {
+        std::fs::write(&settings, damaged).unwrap();
+        bench
+            .run(&["read", "f"])
+            .fails(2, &["settings.toml: ", place]);
+    }
     let shown = bench.ok(&["inspect", bench.data().join("LOCK").to_str().unwrap()]);
     assert!(shown.contains("directory lock"), "{shown}");
 }
@@ -300,4 +341,71 @@ fn bucket_of_another_directory_is_refused_and_the_right_one_goes_on() {
     bench.run(&wrong).fails(7, &["commit 0", "another bucket"]);
     bench.ok(&["append", "f", "--value", "b"]);
     assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "a\nb\n");
+}
+
+#[test]
+fn empty_variables_are_not_set() {
+    let bench = Bench::new();
+    for name in [
+        "CONNECTIONS_MAX",
+        "DATA_DIR",
+        "INSECURE",
+        "LISTEN",
+        "LOG",
+        "SERVER",
+        "SHARD_PORT",
+        "TLS_CA",
+        "TOKEN_FILE",
+    ] {
+        let mut command = sealog();
+        command.args(["config", "show"]).current_dir(bench.path());
+        command.env(format!("SEALOG_{name}"), "");
+        let shown = finish(command, b"").ok();
+        assert!(shown.contains("data_dir = \"./sealog-data\"  # default"));
+        assert!(!shown.contains("# env"), "{name}: {shown}");
+    }
+}
+
+#[test]
+fn addresses_and_files_that_make_no_sense_name_their_option() {
+    let bench = Bench::new();
+    bench.file("plain.pem", b"no certificate\n");
+    for (words, reason) in [
+        (
+            &["--server", "http://127.0.0.1:1"][..],
+            "--server http://127.0.0.1:1: HOST:PORT is needed, as in 127.0.0.1:4436, without a scheme",
+        ),
+        (
+            &["--server", "localhost"],
+            "--server localhost: HOST:PORT is needed",
+        ),
+        (&["--server", ":1"], "--server :1: HOST:PORT is needed"),
+        (
+            &["--server", "127.0.0.1:1", "--tls-ca", "plain.pem"],
+            "--tls-ca plain.pem: invalid argument: no certificate",
+        ),
+        (
+            &["--bucket", "s3://abc", "--endpoint", "ftp://x"],
+            "--endpoint ftp://x (s3.endpoint in a file): http:// or https:// is needed\n",
+        ),
+    ] {
+        let words = [words, &["feed", "create", "f"]].concat();
+        bench.run(&words).fails(2, &[reason]);
+    }
+    assert!(!bench.data().exists());
+}
+
+#[test]
+fn wrong_line_is_shown_with_what_was_stored_before_it() {
+    let bench = Bench::new();
+    let lines = b"{\"payload\":\"a\"}\n{\"payload\":7}\n{\"payload\":\"b\"}\n";
+    bench.run_with(&["append", "f", "--ndjson"], lines).fails(
+        2,
+        &[
+            "standard input line 2: not a record: invalid type: integer `7`",
+            "in \"{\\\"payload\\\":7}\"",
+            "1 record before it stored, sequences 0..=0, stream unsealed",
+        ],
+    );
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "a\n");
 }

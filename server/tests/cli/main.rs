@@ -14,3 +14,4 @@ mod signals;
 mod statuses;
 mod store;
 mod verbs;
+mod waits;

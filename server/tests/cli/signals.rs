@@ -32,6 +32,7 @@ fn interrupted_append_keeps_what_was_read_and_leaves_the_stream_unsealed() {
     for (signal, status, word) in [
         (libc::SIGINT, 130, "interrupted"),
         (libc::SIGTERM, 143, "terminated"),
+        (libc::SIGHUP, 129, "hung up"),
     ] {
         let bench = Bench::new();
         bench.ok(&["feed", "create", "f"]);

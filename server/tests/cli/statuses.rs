@@ -82,6 +82,22 @@ fn places_that_cannot_be_used_are_status_7() {
         }
         mode(&path, before);
     }
+    // Objects one by one: read wherever they are needed.
+    let mut objects = vec![data.join("bucket/feeds")];
+    while let Some(path) = objects.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).unwrap();
+            objects.extend(entries.map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        mode(&path, 0o000);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        bound(&bench, &["verify"]).fails(7, &["ermission denied", "the bucket refuses", name]);
+        if name.ends_with(".commit") {
+            bound(&bench, &["commits", "f"]).fails(7, &["ermission denied", name]);
+        }
+        mode(&path, 0o640);
+    }
     bench.file("plain", b"");
     std::fs::create_dir(bench.path().join("bare")).unwrap();
     mode(&bench.path().join("bare"), 0o555);
@@ -163,4 +179,47 @@ fn inspect_shows_small_files_and_refuses_foreign_ones() {
         let reason = format!("{name} is not a Sealog file: it ");
         bench.run(&["inspect", name]).fails(2, &[&reason]);
     }
+}
+
+/// The standard library opens /dev/null in its place.
+#[test]
+fn closed_standard_output_takes_no_answer() {
+    let bench = Bench::new();
+    let closed = |words: &[&str]| {
+        let mut command = bench.command(words);
+        let close = || {
+            // SAFETY: a plain call, no memory involved.
+            unsafe { libc::close(libc::STDOUT_FILENO) };
+            Ok(())
+        };
+        // SAFETY: a system call only, between fork and exec; no allocation, no locks.
+        unsafe { command.pre_exec(close) };
+        finish(command, b"")
+    };
+    let told = "done, but not printed: commit 0: 1 record";
+    closed(&["append", "f", "--value", "x"]).fails(8, &[told, "Bad file descriptor"]);
+    closed(&["read", "f"]).fails(1, &["writing to standard output: Bad file descriptor"]);
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "x\n");
+}
+
+#[test]
+fn bucket_that_is_not_mounted_is_no_damage() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x"]);
+    let bucket = bench.data().join("bucket");
+    let away = bench.path().join("away");
+    std::fs::rename(&bucket, &away).unwrap();
+    std::fs::create_dir(&bucket).unwrap();
+    for words in [&["verify"][..], &["read", "f"], &["usage"]] {
+        bench.run(words).fails(7, &["commit 0", "not mounted"]);
+    }
+    std::fs::remove_dir_all(&bucket).unwrap();
+    bench.run(&["verify"]).fails(7, &["bucket", "is not there"]);
+    std::fs::rename(&away, &bucket).unwrap();
+    bench.ok(&["verify"]);
+    // One object of it that is gone is damage.
+    let feed = std::fs::read_dir(bucket.join("feeds/f")).unwrap().next();
+    let commits = feed.unwrap().unwrap().path().join("commits");
+    std::fs::remove_dir_all(commits).unwrap();
+    bench.run(&["verify"]).fails(5, &["object is gone"]);
 }

@@ -230,3 +230,59 @@ fn data_directory_in_use_leads_to_its_server() {
     );
     assert_eq!((status, out.as_str(), err.as_str()), (0, "x\n", ""));
 }
+
+#[test]
+fn usage_is_asked_of_the_server_that_holds_the_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let data = dir.path().join("data");
+    let there = server.address.to_string();
+    let append = [
+        "--server",
+        &there,
+        "append",
+        "f",
+        "--value",
+        "x",
+        "--no-seal",
+    ];
+    let (status, _, err) = run(&append, "");
+    assert_eq!(status, 0, "{err}");
+    for place in [["--data-dir", data.to_str().unwrap()], ["--server", &there]] {
+        let words = [&place[..], &["--json", "usage"]].concat();
+        let (status, out, err) = run(&words, "");
+        assert_eq!(status, 0, "{err}");
+        let usage: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let log = &usage["logs"][0];
+        assert!(log["unpacked_bytes"].as_u64().unwrap() > 0, "{out}");
+        assert!(log["disk_bytes"].as_u64() <= log["disk_bytes_max"].as_u64());
+        assert_eq!(usage["bucket"]["trouble"], serde_json::Value::Null, "{out}");
+    }
+}
+
+#[test]
+fn seal_that_the_server_is_long_about_is_told() {
+    use std::io::{BufRead, BufReader};
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    ask(&server, &["append", "f", "--value", "x", "--no-seal"], "");
+    let bucket = dir.path().join("data/bucket");
+    std::fs::rename(&bucket, dir.path().join("away")).unwrap();
+    std::fs::write(&bucket, "no folder").unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sealog"))
+        .args(["--server", &server.address.to_string(), "seal", "f"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    stderr.read_line(&mut line).unwrap();
+    assert_eq!(
+        line,
+        "sealog: still waiting for the commit to be published in the bucket\n"
+    );
+    std::fs::remove_file(&bucket).unwrap();
+    std::fs::rename(dir.path().join("away"), &bucket).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

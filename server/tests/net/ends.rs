@@ -380,3 +380,106 @@ fn bindings_beyond_the_limit_are_refused_before_anybody_is_fenced() {
     let known = client.call(&Request::Open { feed: "f7" });
     assert!(matches!(known, Answer::Leased { .. }), "{known:?}");
 }
+
+/// From the signal to the end of the process, of a server whose client keeps a long heartbeat.
+fn time_to_end(signal: i32) -> Duration {
+    let server = Observed::start(&[]);
+    let mut client = connect(&server, 60_000);
+    client.feed("orders");
+    let begun = Instant::now();
+    server.signal(signal);
+    // It says goodbye, and expects the client to go.
+    while client.receive().is_some() {}
+    drop(client);
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(0), "{lines:?}");
+    assert_in_order(&lines, &["draining", "drained", "closed"]);
+    begun.elapsed()
+}
+
+#[test]
+fn end_is_prompt_when_nothing_waits() {
+    // The best of some: others use the machine, too.
+    let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGTERM];
+    let best = signals.into_iter().map(time_to_end).min().unwrap();
+    assert!(best < Duration::from_millis(700), "{best:?}");
+}
+
+#[test]
+fn hangup_that_is_ignored_stays_ignored() {
+    use std::os::unix::process::CommandExt;
+    let server = Observed::start_with(&[], |command| {
+        let ignore = || {
+            // SAFETY: a plain call, no memory involved.
+            unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+            Ok(())
+        };
+        // SAFETY: a system call only, between fork and exec; no allocation, no locks.
+        unsafe { command.pre_exec(ignore) }
+    });
+    server.signal(libc::SIGHUP);
+    let mut client = Connection::open(server.address);
+    client.feed("orders");
+    server.signal(libc::SIGTERM);
+    let (status, lines) = server.end();
+    assert_eq!(status, Some(0), "{lines:?}");
+    assert_in_order(&lines, &["signal=15", "drained"]);
+}
+
+#[test]
+fn folder_that_is_gone_is_in_trouble_from_the_first_try() {
+    let server = without_bucket("");
+    let mut client = Connection::open(server.address);
+    let binding = client.feed("orders");
+    client.append(binding, &[b"x"]);
+    client.send(&SEAL);
+    let begun = Instant::now();
+    while server.metric("sealog_bucket_troubled_seconds", "") == 0 {
+        assert!(begun.elapsed() < DEADLINE, "no trouble");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(server.metric("sealog_lane_troubled_seconds", "log=\"0\"") > 0);
+}
+
+#[test]
+fn connections_without_hello_keep_their_places_while_nobody_waits_for_one() {
+    let server = Observed::start(&[]);
+    let mut idle: Vec<_> = (0..1024).map(|_| Connection::raw(server.address)).collect();
+    // All that the shard has places for, for longer than they may keep them from others.
+    std::thread::sleep(Duration::from_secs(3));
+    for connection in idle.iter_mut().take(8) {
+        let welcome = connection.call(&hello());
+        assert!(matches!(welcome, Answer::Welcome { .. }), "{welcome:?}");
+    }
+}
+
+#[test]
+fn connection_that_waits_for_memory_for_a_long_message_hears_that() {
+    let server = Observed::start(&["--edge"]);
+    let mut feeds = Connection::open(server.address);
+    let binding = feeds.feed("orders");
+    let payload = vec![7; 900 << 10];
+    let append = Request::Append {
+        binding,
+        frame: Rest(&frame(&[&payload])),
+    };
+    let mut bytes = Vec::new();
+    append.encode(9, 0, &mut bytes);
+    // The beginnings of some take all there is, and wait.
+    let mut holders: Vec<_> = (0..4).map(|_| Connection::open(server.address)).collect();
+    for holder in &mut holders {
+        holder.write(&bytes[..64 << 10]);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let mut waiting = connect(&server, 100);
+    waiting.write(&bytes[..64 << 10]);
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let (_, heard) = waiting.receive().expect("it was closed");
+        match heard {
+            Answer::Busy {} => break,
+            Answer::Alive {} => assert!(Instant::now() < until, "not told"),
+            other => panic!("{other:?}"),
+        }
+    }
+}

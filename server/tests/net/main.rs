@@ -14,3 +14,4 @@ mod protocol;
 mod proxy;
 mod secure;
 mod server;
+mod stores;

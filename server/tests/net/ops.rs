@@ -27,7 +27,14 @@ impl Observed {
     }
 
     pub fn start_with(args: &[&str], adjust: impl FnOnce(&mut Command) -> &mut Command) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), args, adjust)
+    }
+
+    fn start_in(
+        dir: TempDir,
+        args: &[&str],
+        adjust: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sealog"));
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
@@ -139,7 +146,7 @@ pub fn assert_in_order(lines: &[String], words: &[&str]) {
 
 const STORY: [&str; 7] = [
     "starting",
-    "recovered",
+    "created",
     "listening on",
     "connection refused: the first message is no hello",
     "draining",
@@ -148,11 +155,13 @@ const STORY: [&str; 7] = [
 ];
 
 #[test]
-fn log_text_tells_start_recovery_refusals_and_drain() {
+fn log_text_tells_start_refusals_and_drain() {
     let lines = said(&[]);
     assert_in_order(&lines, &STORY);
-    let line = lines.iter().find(|line| line.contains("recovered"));
-    assert!(line.unwrap().contains("groups_replayed=0"), "{lines:?}");
+    assert!(
+        lines.iter().all(|line| !line.contains("recovered")),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -273,6 +282,7 @@ fn admin_answers_what_it_has_and_nothing_else() {
     let text = String::from_utf8_lossy(&second.stderr).into_owned();
     assert_eq!(second.status.code(), Some(7), "{text}");
     assert!(text.contains(&format!("admin address {taken}: ")), "{text}");
+    assert!(text.contains("; --admin-listen names another"), "{text}");
 }
 
 #[test]
@@ -468,8 +478,12 @@ fn config_show_tells_profile_and_directory() {
             "batch.bytes_max = 1048576  # profile edge",
         ],
     );
+    let file = dir.path().join("sealog.toml");
+    std::fs::write(&file, "logs = 3\nwal.segment_bytes = \"16 MiB\"\n").unwrap();
+    let file = file.to_str().unwrap();
     let made = Command::new(env!("CARGO_BIN_EXE_sealog"))
         .args(["feed", "create", "f", "--edge", "--data-dir", data])
+        .args(["--config", file])
         .output()
         .unwrap();
     assert!(made.status.success(), "{made:?}");
@@ -479,8 +493,14 @@ fn config_show_tells_profile_and_directory() {
         &[
             &format!("profile = \"edge\"  # directory {data}/settings.toml"),
             &format!("data_dir = \"{data}\"  # env SEALOG_DATA_DIR"),
+            &format!("logs = 3  # directory {data}/format"),
+            &format!("wal.segment_bytes = 16777216  # directory {data}/format"),
         ],
     );
+    // What a file says now does not change them.
+    std::fs::write(file, "logs = 2\n").unwrap();
+    let other = shown(&["--data-dir", data, "--config", file], &[]).unwrap();
+    assert_shown(&other, &[&format!("logs = 3  # directory {data}/format")]);
 }
 
 #[test]
@@ -533,4 +553,45 @@ fn descriptors_are_raised_to_what_the_hard_limit_allows() {
         .find(|line| line.starts_with("Max open files"));
     let words: Vec<&str> = line.unwrap().split_whitespace().collect();
     assert_eq!(words[3], words[4], "soft and hard: {words:?}");
+}
+
+#[test]
+fn port_that_is_taken_is_named_with_its_option() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = held.local_addr().unwrap().port().to_string();
+    let taken = format!("127.0.0.1:{port}");
+    let dir = tempfile::tempdir().unwrap();
+    for (listen, shard_port, option) in [
+        (&taken[..], "0", "; --listen names another address"),
+        (
+            "127.0.0.1:0",
+            &port,
+            "--shard-port names the first of others",
+        ),
+    ] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_sealog"))
+            .args(["serve", "--listen", listen, "--shard-port", shard_port])
+            .args(["--admin-listen", "none", "--data-dir"])
+            .arg(dir.path().join("data"))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(7), "{text}");
+        let told = format!("sealog: listening on {taken}: Address already in use");
+        assert!(text.contains(&told) && text.contains(option), "{text}");
+    }
+}
+
+#[test]
+fn log_tells_a_log_that_was_made_from_one_that_was_recovered() {
+    let mut server = Observed::start(&[]);
+    assert_in_order(&server.lines, &["created log=0", "listening on"]);
+    server.signal(libc::SIGTERM);
+    assert!(server.child.wait().unwrap().success());
+    let dir = std::mem::replace(&mut server.dir, tempfile::tempdir().unwrap());
+    let again = Observed::start_in(dir, &[], |command| command);
+    assert_in_order(
+        &again.lines,
+        &["recovered log=0 clean=true groups_replayed=1 "],
+    );
 }

@@ -149,6 +149,11 @@ impl Connection {
         id
     }
 
+    /// Sends bytes as they are.
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("sending");
+    }
+
     /// The next message; `None`: the server has closed.
     pub fn receive(&mut self) -> Option<(MessageHeader, Answer<'_>)> {
         let mut head = [0; HEADER_BYTES];
@@ -209,6 +214,7 @@ impl Connection {
 pub fn scope(feed: &str, from: ReadFrom) -> ReadScope<'_> {
     ReadScope {
         feed,
+        feed_id: None,
         stream: None,
         from,
         end: u64::MAX,

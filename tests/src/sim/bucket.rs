@@ -213,6 +213,10 @@ impl Bucket for SimBucket {
         true
     }
 
+    async fn check_room(&self, bytes: u64) -> Result<(), BucketError> {
+        self.room("", usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {
         self.room(key, data.len())?;
         let owned = key.to_owned();

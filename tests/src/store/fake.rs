@@ -82,6 +82,11 @@ impl FakeStore {
         self.lock().objects.get(key).cloned()
     }
 
+    /// Takes an object out.
+    pub fn remove(&self, key: &str) {
+        self.lock().objects.remove(key);
+    }
+
     /// Puts an object there, whatever was there.
     pub fn set(&self, key: &str, data: &[u8]) {
         self.lock().objects.insert(key.to_owned(), data.to_vec());

@@ -441,6 +441,51 @@ impl Drop for SmallDisk {
 }
 
 #[test]
+fn health_counts_from_the_first_failure_until_something_is_stored() {
+    let mut health = Health::default();
+    let full = || {
+        Err::<(), _>(BucketError::Full {
+            key: "k".to_owned(),
+            source: io::ErrorKind::StorageFull.into(),
+        })
+    };
+    let absent = Err::<(), _>(BucketError::NotFound {
+        key: "k".to_owned(),
+    });
+    assert!(!health.tried);
+    health.remember(Aim::Get, &absent);
+    assert!(health.tried && health.reading.is_none());
+    health.remember(Aim::Store, &full());
+    let since = |health: &Health| health.writing.as_ref().map(|(_, since)| *since);
+    let first = since(&health);
+    assert!(first.is_some());
+    // Reads go well, and what makes a place for data, too; the folder is full all the same.
+    health.remember(Aim::Read, &Ok(()));
+    health.remember(Aim::Begin, &Ok(()));
+    health.remember(Aim::Begin, &full());
+    assert_eq!(since(&health), first);
+    health.remember(Aim::Get, &full());
+    assert!(health.reading.is_some());
+    health.remember(Aim::Store, &Ok(()));
+    assert!(health.writing.is_none() && health.reading.is_none());
+}
+
+#[test]
+fn health_of_a_folder_that_is_gone_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("bucket");
+    let bucket = open(&path);
+    assert_eq!(bucket.health(), BucketHealth::default());
+    fs::rename(&path, root.path().join("away")).unwrap();
+    assert!(block_on(bucket.put_if_absent("k", vec![1])).is_err());
+    let (text, _) = bucket.health().trouble.expect("trouble");
+    assert!(text.contains("bucket"), "{text}");
+    fs::rename(root.path().join("away"), &path).unwrap();
+    put(&bucket, "k", b"x");
+    assert_eq!(bucket.health().trouble, None);
+}
+
+#[test]
 #[ignore = "mounts a small tmpfs: needs root"]
 fn writes_on_a_full_disk_are_full_and_leave_nothing() {
     let disk = SmallDisk::mount();

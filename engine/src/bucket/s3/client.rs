@@ -37,6 +37,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Health {
     /// Since when nothing has gone well, and the last that went wrong.
+    tried: bool,
     trouble: Option<(Instant, String)>,
 }
 
@@ -58,8 +59,8 @@ impl Client {
     /// A client for `options`; nothing is sent yet.
     pub(super) fn new(options: &S3Options) -> Result<Self, Failure> {
         let region = options.region.clone().or_else(|| {
-            let named = std::env::var("AWS_REGION").ok();
-            named.or_else(|| std::env::var("AWS_DEFAULT_REGION").ok())
+            let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+            variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"))
         });
         let profile = profile()?;
         let region = region.or(profile.region);
@@ -230,6 +231,7 @@ impl Client {
             )
         });
         let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        health.tried = true;
         match bad {
             None => health.trouble = None,
             Some(failure) => {
@@ -253,6 +255,7 @@ impl Client {
         let health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
         let trouble = health.trouble.as_ref();
         BucketHealth {
+            tried: health.tried,
             trouble: trouble.map(|(since, text)| (text.clone(), since.elapsed())),
             retries: self.retries.load(Ordering::Relaxed),
             leftovers: self.leftovers.load(Ordering::Relaxed),

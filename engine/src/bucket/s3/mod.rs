@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use super::S3Options;
 use super::key::check;
+use crate::env::fs_ops::check_room;
 use crate::env::{
     AlignedBuf, Bucket, BucketError, BucketHealth, ETag, ObjectMeta, PutOutcome, SideThreads,
     SwapOutcome, Upload,
@@ -172,6 +173,21 @@ impl Bucket for S3Bucket {
         let mut health = self.shared.client.health();
         health.cache_bytes = self.shared.cache.as_ref().map_or(0, |cache| cache.bytes());
         health
+    }
+
+    /// Of the disk that objects in the making are on; the store tells of itself when it is asked.
+    async fn check_room(&self, bytes: u64) -> Result<(), BucketError> {
+        let (dir, cache) = (self.shared.local.dir.clone(), self.shared.cache.clone());
+        let check = move || match (check_room(&dir, bytes), cache) {
+            // What is in the cache is elsewhere, too.
+            (Err(_), Some(cache)) => {
+                cache.clear();
+                check_room(&dir, bytes)
+            }
+            (checked, _) => checked,
+        };
+        let checked = self.shared.disk.run(check).await;
+        checked.map_err(|error| unavailable(UPLOAD_KEY, error))
     }
 
     async fn put_if_absent(&self, key: &str, data: Vec<u8>) -> Result<PutOutcome, BucketError> {
@@ -358,6 +374,10 @@ fn typed(key: &str, failure: Failure) -> BucketError {
         Kind::Full => BucketError::Full {
             key,
             source: io::Error::new(io::ErrorKind::StorageFull, failure.to_string()),
+        },
+        Kind::Denied => BucketError::Denied {
+            key,
+            source: io::Error::other(failure.to_string()),
         },
         _ => BucketError::Unavailable {
             key,

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use super::reshard::{Mover, remove_leftovers};
-use super::survey::{Behind, Unpacked, group_offsets, whole_groups};
+use super::survey::{Behind, Unpacked, first_damage, group_offsets, whole_groups};
 use super::{Offline, marker_of};
 use crate::commit::{Commit, paths};
 use crate::datadir::{Marker, write_marker};
@@ -133,6 +133,11 @@ async fn accept<E: Env>(
             (loss.end, loss.lost_to) = (examined.report.end, examined.report.end);
             if missing_records(env, place, &examined).await? {
                 loss.damage = "records of unpacked streams are missing".to_owned();
+            } else if let Some((path, position)) = first_damage(env, place, &examined).await? {
+                let path = path.display();
+                loss.damage = format!(
+                    "{path} at offset {position}: a group that is not whole; its records are in packs"
+                );
             } else if loss.headers.is_empty() {
                 return Ok(None);
             }

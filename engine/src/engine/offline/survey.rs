@@ -7,6 +7,7 @@
 //! **Not here**: what is done about it (`accept_loss`).
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use sealog_frame::FrameView;
 
@@ -18,7 +19,7 @@ use crate::ids::{Epoch, FeedId, StreamId};
 use crate::recovery::{Examined, LogPlace};
 use crate::wal::entry::{Change, Entry};
 use crate::wal::reader::Group;
-use crate::wal::scan::{Scanner, each_header};
+use crate::wal::scan::{Link, Scanner, each_header};
 
 /// Log offsets of everything in `from..to` that has the header of a group in its place, in order.
 pub(super) async fn group_offsets<E: Env>(
@@ -58,6 +59,32 @@ pub(super) async fn whole_groups<E: Env>(
         env.yield_if_needed().await;
     }
     Ok(())
+}
+
+/// File and position of the first group of the live segments that is not whole, or does not follow the one
+/// before; groups that recovery need not read among them.
+pub(super) async fn first_damage<E: Env>(
+    env: &E,
+    place: &LogPlace,
+    examined: &Examined<E>,
+) -> Result<Option<(PathBuf, u64)>> {
+    let geometry = place.geometry();
+    let mut scanner = Scanner::new(&examined.found, geometry, place.log);
+    let oldest = geometry.segment_of(examined.loaded.retain_from);
+    let mut at = geometry.first_offset(oldest);
+    let mut link: Option<Link> = None;
+    while at < examined.report.end {
+        let Some(group) = scanner.next(at, link).await? else {
+            return scanner.damage_at(at, link).await.map(Some);
+        };
+        at = group.header.end();
+        link = Some(Link {
+            crc: group.header.crc(),
+            incarnation: group.header.incarnation,
+        });
+        env.yield_if_needed().await;
+    }
+    Ok(None)
 }
 
 /// What lies behind the damage, by feed, and the names of feeds made there.

@@ -4,7 +4,7 @@
 //! - The writer never keeps the reader from reading, nor the reader the writer from writing.
 //! - A received buffer's answers are handed out together: each session is locked once per buffer.
 //! - Silence for three heartbeats ends the connection; so does a ping without pong, or a write that does
-//!   not move, for six: a path may be dead in one direction only.
+//!   not move, for six: a path may be dead in one direction only. Not while the server says that it is busy.
 //!
 //! **Not here**: what an answer means (`session`, `follow`).
 
@@ -95,7 +95,7 @@ async fn write(conn: &Conn, mut writer: Writer, heartbeat: Duration) -> std::io:
             }
         };
         tokio::select! {
-            done = spent.write_to(&mut writer, stuck) => done?,
+            done = spent.write_to(&mut writer, stuck, &conn.busy) => done?,
             () = ended => return Ok(()),
         }
         // What came meanwhile may not have woken anybody: look again before waiting.
@@ -207,7 +207,7 @@ fn deliver(
 ) -> Result<()> {
     if header.request == CONNECTION {
         let whole = received.split_to(header.message_bytes);
-        return of_connection(&Answer::decode(header.kind, &whole[HEADER_BYTES..])?);
+        return of_connection(conn, &Answer::decode(header.kind, &whole[HEADER_BYTES..])?);
     }
     let slot = header.request >> ORDINAL_BITS;
     if batch.session.as_ref().is_none_or(|(open, _)| *open != slot) {
@@ -246,9 +246,13 @@ fn message(header: MessageHeader, received: &mut BytesMut) -> Message {
 }
 
 /// What the server says to nobody's request.
-fn of_connection(answer: &Answer<'_>) -> Result<()> {
+fn of_connection(conn: &Conn, answer: &Answer<'_>) -> Result<()> {
     match answer {
         Answer::Alive {} | Answer::Pong {} => Ok(()),
+        Answer::Busy {} => {
+            conn.on_busy();
+            Ok(())
+        }
         Answer::Goodbye { reason } => Err(Error::disconnected(format!("goodbye: {reason}"))),
         // It ends the connection: of what was in flight nobody knows.
         Answer::Refused { refusal } => Err(Error::from(refusal).with_effects(Effects::Unknown)),

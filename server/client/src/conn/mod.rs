@@ -19,7 +19,7 @@ mod io;
 mod outbox;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub(crate) struct Conn {
     ended: Notify,
     /// It answered something: the next connection may be made without waiting.
     useful: AtomicBool,
+    /// How often the server said that it reads nothing now.
+    busy: AtomicU64,
 }
 
 struct State {
@@ -143,6 +145,7 @@ impl Conn {
             wake_writer: Notify::new(),
             ended: Notify::new(),
             useful: AtomicBool::new(false),
+            busy: AtomicU64::new(0),
         }
     }
 
@@ -273,6 +276,13 @@ impl Conn {
             drop(state);
             self.wake_writer.notify_one();
         }
+    }
+
+    /// The server reads nothing now, and says so: what is on its way waits, and is not lost.
+    fn on_busy(&self) {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.pinged = state.pinged.map(|_| Instant::now());
     }
 
     /// An answer to a single request, or to none that anybody waits for any more.

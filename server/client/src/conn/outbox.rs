@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sealog_frame::Batch;
@@ -112,17 +113,25 @@ impl Outbox {
         std::mem::swap(&mut self.chunks, &mut spent.chunks);
     }
 
-    /// Writes all of it; a single write that takes longer than `stuck` fails, unless that is zero.
+    /// Writes all of it; a single write that takes longer than `stuck` fails, unless that is zero, or `busy`
+    /// has gone up meanwhile: the other side says that it does not read.
     pub(crate) async fn write_to<W: AsyncWrite + Unpin>(
         &mut self,
         out: &mut W,
         stuck: Duration,
+        busy: &AtomicU64,
     ) -> io::Result<()> {
         let mut skip = 0;
         while !self.chunks.is_empty() {
+            let said = busy.load(Ordering::Relaxed);
+            // A write that is given up has written nothing.
             let written = match stuck.is_zero() {
                 true => self.write_some(out, skip).await?,
-                false => timeout(stuck, self.write_some(out, skip)).await??,
+                false => match timeout(stuck, self.write_some(out, skip)).await {
+                    Ok(written) => written?,
+                    Err(_) if busy.load(Ordering::Relaxed) != said => continue,
+                    Err(late) => return Err(late.into()),
+                },
             };
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -250,7 +259,7 @@ mod tests {
                 outbox.take(&mut spent);
                 assert!(outbox.is_empty());
                 spent
-                    .write_to(&mut out, Duration::from_secs(5))
+                    .write_to(&mut out, Duration::from_secs(5), &AtomicU64::new(0))
                     .await
                     .unwrap();
                 assert!(spent.is_empty());

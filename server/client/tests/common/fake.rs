@@ -79,6 +79,12 @@ pub struct World {
     pub lose_seals: usize,
     /// Opens are done, and their answers lost, so often.
     pub lose_opens: usize,
+    /// Feeds are deleted and made anew as soon as they were described, so often.
+    pub replace_described: usize,
+    /// Nothing is read; connections are told that, in place of heartbeats.
+    pub busy: bool,
+    /// Number of a connection's first binding.
+    pub first_binding: u32,
     pub token: Option<Vec<u8>>,
     pub ports: Vec<u16>,
     pub shard: u32,
@@ -109,6 +115,9 @@ impl Fake {
             acts: VecDeque::new(),
             lose_seals: 0,
             lose_opens: 0,
+            replace_described: 0,
+            busy: false,
+            first_binding: 0,
             token: None,
             ports: vec![0],
             shard: 0,
@@ -181,6 +190,7 @@ async fn accept(listener: TcpListener, world: Arc<Mutex<World>>, moved: Arc<Noti
             world: world.clone(),
             moved: moved.clone(),
             bound: Vec::new(),
+            first_binding: 0,
             follows: BTreeMap::new(),
         };
         let connection = tokio::spawn(session.run(socket));
@@ -196,6 +206,7 @@ struct Session {
     world: Arc<Mutex<World>>,
     moved: Arc<Notify>,
     bound: Vec<String>,
+    first_binding: u32,
     follows: BTreeMap<u64, Follow>,
 }
 
@@ -229,6 +240,10 @@ impl Session {
                 }
             }
             let wait = Duration::from_millis(50);
+            while self.lock().busy {
+                tokio::time::sleep(wait).await;
+                send(&out, &Answer::Busy {}, 0, 0).await;
+            }
             match tokio::time::timeout(wait, reader.read_buf(&mut buffer)).await {
                 Ok(Ok(1..)) => {}
                 Ok(_) => return,
@@ -251,7 +266,14 @@ impl Session {
             Request::Follow {
                 scope,
                 credit_bytes,
-            } => self.follow(scope, credit_bytes, id, out),
+            } => {
+                let now = self.lock().feeds.get(scope.feed).map(|feed| feed.id);
+                if scope.feed_id.is_some_and(|id| Some(id) != now) {
+                    send(out, &refused(ErrorCode::FeedNotFound), id, 0).await;
+                    return true;
+                }
+                self.follow(scope, credit_bytes, id, out);
+            }
             Request::Credit { bytes } => {
                 if let Some((credit, more, _)) = self.follows.get(&id) {
                     *credit.lock().unwrap() += i64::try_from(bytes).unwrap();
@@ -293,7 +315,7 @@ impl Session {
                 Answer::Refused { refusal }.encode(id, 0, &mut bytes);
             }
             Act::Fair | Act::LoseAnswer | Act::Slow(_) | Act::Silent => {
-                let feed = self.bound[binding as usize].clone();
+                let feed = self.bound[(binding - self.first_binding) as usize].clone();
                 let mut world = self.lock();
                 let feed = world.feeds.get_mut(&feed).unwrap();
                 feed.append(frame).encode(id, 0, &mut bytes);
@@ -311,7 +333,7 @@ impl Session {
 
     fn bind(&mut self, feed: &str) -> u32 {
         self.bound.push(feed.to_owned());
-        u32::try_from(self.bound.len() - 1).unwrap()
+        self.first_binding + u32::try_from(self.bound.len() - 1).unwrap()
     }
 
     fn answer(&mut self, request: Request<'_>, id: u64, bytes: &mut Vec<u8>) -> bool {
@@ -364,8 +386,16 @@ impl Session {
                     Request::Open { .. } => lose(&mut world.lose_opens),
                     _ => false,
                 };
+                if self.bound.is_empty() {
+                    self.first_binding = world.first_binding;
+                }
                 let feed = world.feeds.get_mut(&name).unwrap();
                 let answer = self.of_feed(&name, feed, &request);
+                let described = matches!(request, Request::DescribeFeed { .. });
+                if described && lose(&mut world.replace_described) {
+                    world.feeds.remove(&name);
+                    world.create(&name, false);
+                }
                 if lost {
                     return false;
                 }
@@ -414,6 +444,9 @@ impl Session {
                     last_arrival_ms: 0,
                 }),
             },
+            Request::Read { ref scope, .. } if scope.feed_id.is_some_and(|id| id != feed.id) => {
+                refused(ErrorCode::FeedNotFound)
+            }
             Request::Read { ref scope, .. } => {
                 let from = feed.resolve(scope.from);
                 let mut bytes = Vec::new();

@@ -7,9 +7,9 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use sealog_protocol::{
-    Answer, CommitInfo, Effects, ErrorCode, Features, FeedInfo, Hello, LogInfo, ProducerInfo,
-    ReadFrom, ReadScope, Records, Refusal, Request, Rest, Settling, ShardAddress, StreamInfo,
-    StreamPhase, Welcome,
+    Answer, BucketUsage, CommitInfo, Effects, ErrorCode, Features, FeedInfo, Hello, LogInfo,
+    LogUsage, ProducerInfo, ReadFrom, ReadScope, Records, Refusal, Request, Rest, Settling,
+    ShardAddress, StreamInfo, StreamPhase, Trouble, Welcome,
 };
 
 /// Takes decisions off bytes; zero and empty when they are used up.
@@ -82,6 +82,7 @@ impl<'a> Maker<'a> {
     fn scope(&mut self) -> ReadScope<'a> {
         ReadScope {
             feed: self.text(),
+            feed_id: self.option(Self::u64),
             stream: self.option(Self::u64),
             from: {
                 let value = self.u64();
@@ -162,6 +163,35 @@ impl<'a> Maker<'a> {
             groups: self.u64(),
             group_bytes: self.u64(),
             poisoned: self.option(|maker| maker.text().to_owned()),
+        }
+    }
+
+    fn trouble(&mut self) -> Trouble {
+        Trouble {
+            text: self.text().to_owned(),
+            seconds: self.u64(),
+        }
+    }
+
+    fn log_usage(&mut self) -> LogUsage {
+        LogUsage {
+            log: self.u64(),
+            disk_bytes: self.u64(),
+            disk_bytes_max: self.u64(),
+            unpacked_bytes: self.u64(),
+            unpublished_commits: self.u64(),
+            tried: self.bool(),
+            trouble: self.option(Self::trouble),
+        }
+    }
+
+    fn bucket_usage(&mut self) -> BucketUsage {
+        BucketUsage {
+            tried: self.bool(),
+            trouble: self.option(Self::trouble),
+            retries: self.u64(),
+            leftover_uploads: self.u64(),
+            cache_bytes: self.u64(),
         }
     }
 
@@ -288,6 +318,7 @@ impl<'a> Maker<'a> {
                 credit_bytes: self.u64(),
             },
             0x50 => Request::Stats {},
+            0x51 => Request::Usage {},
             _ => return None,
         })
     }
@@ -303,6 +334,7 @@ impl<'a> Maker<'a> {
                 reason: self.text(),
             },
             0x84 => Answer::Alive {},
+            0x85 => Answer::Busy {},
             0x8f => Answer::Refused {
                 refusal: self.refusal(),
             },
@@ -370,6 +402,10 @@ impl<'a> Maker<'a> {
             },
             0xd0 => Answer::Stats {
                 logs: self.list(Self::log),
+            },
+            0xd1 => Answer::Usage {
+                logs: self.list(Self::log_usage),
+                bucket: self.bucket_usage(),
             },
             _ => return None,
         })

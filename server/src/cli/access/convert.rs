@@ -5,12 +5,17 @@
 //!
 //! **Not here**: errors (`exit`).
 
+use std::time::Duration;
+
 use sealog_client as wire;
 use sealog_engine::append::AppendResult;
 use sealog_engine::commit::{Commit, CommitKind};
-use sealog_engine::ids::{CommitNumber, Digest, Epoch, FeedId, Sequence, StreamId};
+use sealog_engine::env::BucketHealth;
+use sealog_engine::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, Sequence, StreamId};
 use sealog_engine::producer::ProducerState;
-use sealog_engine::{FeedInfo, FeedOptions, ProducerInfo, ReadFrom, StreamInfo, StreamPhase};
+use sealog_engine::{
+    FeedInfo, FeedOptions, LogUsage, ProducerInfo, ReadFrom, StreamInfo, StreamPhase, Usage,
+};
 
 pub(super) fn ack(ack: wire::Ack) -> AppendResult {
     AppendResult {
@@ -100,5 +105,32 @@ pub(super) fn from(from: ReadFrom) -> wire::ReadFrom {
         ReadFrom::Timestamp(time_ms) => wire::ReadFrom::Timestamp(time_ms),
         ReadFrom::Commit(number) => wire::ReadFrom::Commit(number.0),
         ReadFrom::Tail(records) => wire::ReadFrom::Tail(records),
+    }
+}
+
+fn trouble(trouble: Option<wire::Trouble>) -> Option<(String, Duration)> {
+    trouble.map(|trouble| (trouble.text, Duration::from_secs(trouble.seconds)))
+}
+
+pub(super) fn usage(usage: wire::Usage) -> Usage {
+    let log = |usage: wire::LogUsage| LogUsage {
+        log: LogId(usage.log),
+        disk_bytes: usage.disk_bytes,
+        disk_bytes_max: usage.disk_bytes_max,
+        unpacked_bytes: usage.unpacked_bytes,
+        unpublished_commits: usage.unpublished_commits,
+        tried: usage.tried,
+        trouble: trouble(usage.trouble),
+    };
+    let wire::Usage { logs, bucket } = usage;
+    Usage {
+        logs: logs.into_iter().map(log).collect(),
+        bucket: BucketHealth {
+            tried: bucket.tried,
+            trouble: trouble(bucket.trouble),
+            retries: bucket.retries,
+            leftovers: bucket.leftover_uploads,
+            cache_bytes: bucket.cache_bytes,
+        },
     }
 }

@@ -21,23 +21,32 @@ use sealog_engine::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use sealog_engine::producer::ProducerState;
 use sealog_engine::{
     EngineConfig, FeedInfo, FeedOptions, ProducerInfo, ReadChunk, ReadRequest, SessionOptions,
-    StreamInfo,
+    StreamInfo, Usage,
 };
 use sealog_frame::Batch;
 
 use super::args::Globals;
 use super::exit::CliError;
 use super::open::{Handle, with_engine};
+use super::patience::{Patience, Waiting};
 pub(super) use remote::Remote;
 pub(super) use session::{Session, Ticket};
 
 /// The feeds.
-pub(super) enum Access {
+pub(super) struct Access {
+    side: Side,
+    patience: Patience,
+}
+
+enum Side {
     /// On an engine of our own.
     Here(Handle),
     /// Behind a server.
     There(Remote),
 }
+
+/// What who seals waits for.
+pub(super) const PUBLISHED: &str = "the commit to be published in the bucket";
 
 type Result<T> = std::result::Result<T, CliError>;
 
@@ -60,33 +69,51 @@ pub(super) fn with_access(
     create: bool,
     verb: impl AsyncFnOnce(Access) -> Result<()>,
 ) -> Result<()> {
+    let patience = Patience::begin(place.globals.json);
     match remote::server_of(&place.globals, &place.config) {
-        Some(server) => remote::run(&place.globals, &server, verb),
-        None => with_engine(place.config, create, async |handle| {
-            verb(Access::Here(handle)).await
+        Some(server) => remote::run(&place.globals, &server, async |remote| {
+            let side = Side::There(remote);
+            verb(Access { side, patience }).await
+        }),
+        None => with_engine(place.config, create, &patience, async |handle| {
+            let side = Side::Here(handle);
+            let patience = patience.clone();
+            verb(Access { side, patience }).await
         }),
     }
 }
 
 impl Access {
+    /// Says so if what follows waits for `what`, while the answer is held.
+    pub(super) fn during(&self, what: &str) -> Waiting<'_> {
+        self.patience.during(what)
+    }
+
     pub(super) async fn create_feed(&self, feed: &str, options: FeedOptions) -> Result<FeedId> {
-        match self {
-            Self::Here(handle) => Ok(handle.create_feed(feed, options).await?),
-            Self::There(remote) => remote.create_feed(feed, options).await,
+        match &self.side {
+            Side::Here(handle) => Ok(handle.create_feed(feed, options).await?),
+            Side::There(remote) => remote.create_feed(feed, options).await,
         }
     }
 
     pub(super) async fn delete_feed(&self, feed: &str) -> Result<()> {
-        match self {
-            Self::Here(handle) => Ok(handle.delete_feed(feed).await?),
-            Self::There(remote) => Ok(remote.client.delete_feed(feed).await?),
+        match &self.side {
+            Side::Here(handle) => Ok(handle.delete_feed(feed).await?),
+            Side::There(remote) => Ok(remote.client.delete_feed(feed).await?),
+        }
+    }
+
+    pub(super) async fn usage(&self) -> Result<Usage> {
+        match &self.side {
+            Side::Here(handle) => Ok(handle.usage().await?),
+            Side::There(remote) => Ok(convert::usage(remote.client.usage().await?)),
         }
     }
 
     pub(super) async fn feed(&self, feed: &str) -> Result<FeedInfo> {
-        match self {
-            Self::Here(handle) => Ok(handle.feed(feed).await?),
-            Self::There(remote) => Ok(convert::feed(remote.client.feed(feed).await?)),
+        match &self.side {
+            Side::Here(handle) => Ok(handle.feed(feed).await?),
+            Side::There(remote) => Ok(convert::feed(remote.client.feed(feed).await?)),
         }
     }
 
@@ -96,9 +123,9 @@ impl Access {
         after: &str,
         limit: usize,
     ) -> Result<Vec<FeedInfo>> {
-        match self {
-            Self::Here(handle) => Ok(handle.list_feeds(prefix, after, limit).await?),
-            Self::There(remote) => remote.list_feeds(prefix, after, limit).await,
+        match &self.side {
+            Side::Here(handle) => Ok(handle.list_feeds(prefix, after, limit).await?),
+            Side::There(remote) => remote.list_feeds(prefix, after, limit).await,
         }
     }
 
@@ -108,17 +135,17 @@ impl Access {
         batch: &Batch,
         message: Option<&str>,
     ) -> Result<bool> {
-        match self {
-            Self::Here(handle) => Ok(handle.foresee(feed, batch, message).await?),
-            Self::There(remote) => Ok(remote.client.foresee(feed, batch, message).await?),
+        match &self.side {
+            Side::Here(handle) => Ok(handle.foresee(feed, batch, message).await?),
+            Side::There(remote) => Ok(remote.client.foresee(feed, batch, message).await?),
         }
     }
 
     /// Appends a batch that carries its own numbers.
     pub(super) async fn append(&self, feed: &str, batch: Batch) -> Result<AppendResult> {
-        match self {
-            Self::Here(handle) => Ok(handle.append(feed, batch).await?),
-            Self::There(remote) => {
+        match &self.side {
+            Side::Here(handle) => Ok(handle.append(feed, batch).await?),
+            Side::There(remote) => {
                 let ack = remote.client.append_built(feed, &batch).await?;
                 Ok(convert::ack(ack))
             }
@@ -133,8 +160,8 @@ impl Access {
         resume: bool,
         producer: Option<(Vec<u8>, u64, u64)>,
     ) -> Result<Session> {
-        match self {
-            Self::Here(handle) => {
+        match &self.side {
+            Side::Here(handle) => {
                 let options = SessionOptions::default();
                 let session = match resume {
                     true => handle.resume_session(feed, options).await?,
@@ -142,7 +169,7 @@ impl Access {
                 };
                 Ok(Session::Here(session))
             }
-            Self::There(remote) => remote.session(feed, resume, producer).await,
+            Side::There(remote) => remote.session(feed, resume, producer).await,
         }
     }
 
@@ -152,9 +179,9 @@ impl Access {
         token: Option<Epoch>,
         message: &str,
     ) -> Result<Commit> {
-        match self {
-            Self::Here(handle) => Ok(handle.seal(feed, token, message).await?),
-            Self::There(remote) => {
+        match &self.side {
+            Side::Here(handle) => Ok(handle.seal(feed, token, message).await?),
+            Side::There(remote) => {
                 let token = token.map(|epoch| epoch.0);
                 let sealed = remote.client.seal_under(feed, token, message).await?;
                 Ok(convert::commit(sealed))
@@ -169,16 +196,16 @@ impl Access {
         kind: CommitKind,
         message: &str,
     ) -> Result<Commit> {
-        match self {
-            Self::Here(handle) => Ok(handle.settle_stream(feed, stream, kind, message).await?),
-            Self::There(remote) => remote.settle(feed, stream, kind, message).await,
+        match &self.side {
+            Side::Here(handle) => Ok(handle.settle_stream(feed, stream, kind, message).await?),
+            Side::There(remote) => remote.settle(feed, stream, kind, message).await,
         }
     }
 
     pub(super) async fn repair(&self, feed: &str) -> Result<u64> {
-        match self {
-            Self::Here(handle) => Ok(handle.repair(feed).await?),
-            Self::There(remote) => Ok(remote.client.repair(feed).await?),
+        match &self.side {
+            Side::Here(handle) => Ok(handle.repair(feed).await?),
+            Side::There(remote) => Ok(remote.client.repair(feed).await?),
         }
     }
 
@@ -188,9 +215,9 @@ impl Access {
         after: StreamId,
         limit: usize,
     ) -> Result<Vec<StreamInfo>> {
-        match self {
-            Self::Here(handle) => Ok(handle.list_streams(feed, after, limit).await?),
-            Self::There(remote) => remote.list_streams(feed, after, limit).await,
+        match &self.side {
+            Side::Here(handle) => Ok(handle.list_streams(feed, after, limit).await?),
+            Side::There(remote) => remote.list_streams(feed, after, limit).await,
         }
     }
 
@@ -200,9 +227,9 @@ impl Access {
         from: CommitNumber,
         limit: usize,
     ) -> Result<Vec<Commit>> {
-        match self {
-            Self::Here(handle) => Ok(handle.list_commits(feed, from, limit).await?),
-            Self::There(remote) => remote.list_commits(feed, from, limit).await,
+        match &self.side {
+            Side::Here(handle) => Ok(handle.list_commits(feed, from, limit).await?),
+            Side::There(remote) => remote.list_commits(feed, from, limit).await,
         }
     }
 
@@ -212,16 +239,16 @@ impl Access {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<ProducerInfo>> {
-        match self {
-            Self::Here(handle) => Ok(handle.list_producers(feed, after, limit).await?),
-            Self::There(remote) => remote.list_producers(feed, after, limit).await,
+        match &self.side {
+            Side::Here(handle) => Ok(handle.list_producers(feed, after, limit).await?),
+            Side::There(remote) => remote.list_producers(feed, after, limit).await,
         }
     }
 
     pub(super) async fn producer(&self, feed: &str, id: &[u8]) -> Result<Option<ProducerState>> {
-        match self {
-            Self::Here(handle) => Ok(handle.producer(feed, id).await?),
-            Self::There(remote) => {
+        match &self.side {
+            Side::Here(handle) => Ok(handle.producer(feed, id).await?),
+            Side::There(remote) => {
                 let info = remote.client.producer(feed, id).await?;
                 Ok(info.map(|info| convert::producer(info).state))
             }
@@ -229,9 +256,12 @@ impl Access {
     }
 
     pub(super) async fn read(&self, request: ReadRequest) -> Result<ReadChunk> {
-        match self {
-            Self::Here(handle) => Ok(handle.read(request).await?),
-            Self::There(remote) => remote.read(&request).await,
+        match &self.side {
+            Side::Here(handle) => {
+                let _waiting = self.patience.unless_well("records");
+                Ok(handle.read(request).await?)
+            }
+            Side::There(remote) => remote.read(&request).await,
         }
     }
 }

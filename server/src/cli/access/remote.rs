@@ -18,7 +18,7 @@ use sealog_engine::{
     EngineConfig, FeedInfo, FeedOptions, ProducerInfo, ReadChunk, ReadRequest, StreamInfo,
 };
 
-use super::{Access, Result, Session, convert};
+use super::{Result, Session, convert};
 use crate::cli::args::Globals;
 use crate::cli::exit::CliError;
 
@@ -42,11 +42,12 @@ pub(super) fn server_of(globals: &Globals, config: &EngineConfig) -> Option<Stri
 pub(super) fn run(
     globals: &Globals,
     server: &str,
-    verb: impl AsyncFnOnce(Access) -> Result<()>,
+    verb: impl AsyncFnOnce(Remote) -> Result<()>,
 ) -> Result<()> {
     if globals.server.is_none() && !globals.json {
         eprintln!("sealog: the data directory is served at {server}: asking there");
     }
+    check_address(server)?;
     let options = options(globals)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -54,8 +55,23 @@ pub(super) fn run(
         .map_err(|error| CliError::io("starting the client", &error))?;
     runtime.block_on(async {
         let client = Client::connect_with(server, options).await?;
-        verb(Access::There(Remote { client })).await
+        verb(Remote { client }).await
     })
+}
+
+/// Refuses what is no address of a server before anybody looks for a host of that name.
+fn check_address(server: &str) -> Result<()> {
+    let is_address = |(host, port): (&str, &str)| {
+        !host.is_empty() && !host.contains('/') && port.parse().is_ok_and(|port: u16| port > 0)
+    };
+    if server.rsplit_once(':').is_some_and(is_address) {
+        return Ok(());
+    }
+    let text = format!("--server {server}: HOST:PORT is needed, as in 127.0.0.1:4436");
+    Err(CliError::usage(match server.split_once("://") {
+        Some(_) => format!("{text}, without a scheme"),
+        None => text,
+    }))
 }
 
 fn options(globals: &Globals) -> Result<ClientOptions> {
@@ -71,7 +87,10 @@ fn options(globals: &Globals) -> Result<ClientOptions> {
     if let Some(path) = &globals.tls_ca {
         let pem = std::fs::read(path);
         let pem = pem.map_err(|error| CliError::file("certificate file", path, &error))?;
-        options.tls = Some(Tls::trusting(&pem)?);
+        options.tls =
+            Some(Tls::trusting(&pem).map_err(|error| {
+                CliError::usage(format!("--tls-ca {}: {error}", path.display()))
+            })?);
     }
     Ok(options)
 }
@@ -172,6 +191,7 @@ impl Remote {
 
     pub(super) async fn read(&self, request: &ReadRequest) -> Result<ReadChunk> {
         let options = ReadOptions {
+            feed_id: request.id.map(|id| id.0),
             stream: request.stream.map(|stream| stream.0),
             from: convert::from(request.from),
             end: request.end,

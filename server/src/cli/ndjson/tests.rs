@@ -92,3 +92,15 @@ fn push_wrong_lines_say_why() {
         assert!(!refused.contains(" line "), "{line}: {refused}");
     }
 }
+
+#[test]
+fn push_wrong_lines_are_shown_up_to_a_length() {
+    let refused = |line: &str| pushed(line).map(|_| ()).unwrap_err();
+    let whole = refused("nonsense \u{7}");
+    assert!(whole.ends_with(" in \"nonsense \\u{7}\""), "{whole}");
+    let long = refused(&"é".repeat(1000));
+    assert!(
+        long.ends_with(&format!("in \"{}\"...", "é".repeat(60))),
+        "{long}"
+    );
+}
