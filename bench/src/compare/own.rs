@@ -102,7 +102,7 @@ pub fn serve(workdir: &Workdir, config: &EngineConfig) -> Result<(NativeTarget, 
         .arg("--config")
         .arg(&settings)
         .args(["--listen", &address.to_string(), "--shard-port", "0"])
-        .args(["--admin-listen", "none"]);
+        .args(["--http-listen", "none", "--admin-listen", "none"]);
     let mut server = Server::start(command, &dir)?;
     let pid = Some(server.pid());
     let target = NativeTarget { address, pid };

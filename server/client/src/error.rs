@@ -50,6 +50,12 @@ pub enum ErrorKind {
         /// Name asked for.
         feed: String,
     },
+    /// The feed is closed: it takes no more batches, and no stream opens in it.
+    #[error("feed {feed:?} is closed")]
+    FeedClosed {
+        /// Name asked for.
+        feed: String,
+    },
     /// The name breaks the rules for names.
     #[error("feed name refused")]
     FeedName,
@@ -387,6 +393,7 @@ fn kind_of(refusal: &Refusal<'_>) -> ErrorKind {
     match refusal.code {
         ErrorCode::FeedNotFound => ErrorKind::FeedNotFound { feed: name() },
         ErrorCode::FeedExists => ErrorKind::FeedExists { feed: name() },
+        ErrorCode::FeedClosed => ErrorKind::FeedClosed { feed: name() },
         ErrorCode::FeedName => ErrorKind::FeedName,
         ErrorCode::FeedsFull => ErrorKind::FeedsFull { limit },
         ErrorCode::Fenced => ErrorKind::Fenced {

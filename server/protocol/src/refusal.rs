@@ -37,6 +37,8 @@ wire_code! {
         KeysNotAllowed = 12,
         /// The feed `subject` has no unsealed stream.
         NoOpenStream = 13,
+        /// The feed `subject` is closed.
+        FeedClosed = 21,
         /// The feed `subject` has no stream `value`.
         StreamNotFound = 14,
         /// The stream `value` of the feed `subject` is settled.

@@ -73,10 +73,12 @@ pub(super) fn run(place: Place, args: AppendArgs, out: &mut Output) -> Result<()
 }
 
 /// How a feed is made that is not there.
-const CREATED: FeedOptions = FeedOptions {
-    keys: true,
-    exclusive: false,
-};
+fn created() -> FeedOptions {
+    FeedOptions {
+        keys: true,
+        ..FeedOptions::default()
+    }
+}
 
 fn nothing(feed: &str, out: &mut Output) -> Result<(), CliError> {
     out.line(&empty(feed), |_| {
@@ -221,7 +223,7 @@ impl<'a> Appender<'a> {
             (_, Some(token)) => Writer::Token(token),
             (None, None) => {
                 foresee_first(&args.feed, &created(), &first.view())?;
-                handle.create_feed(&args.feed, CREATED).await?;
+                handle.create_feed(&args.feed, created()).await?;
                 take_lease(handle, args, false).await?
             }
             (Some(feed), None) => {

@@ -24,8 +24,8 @@ pub(crate) use admin::{AdminVerb, InspectArgs, SettleArgs};
 pub(crate) use feeds::{
     AppendArgs, FeedVerb, Format, ListArgs, MatchSeq, ProducersArgs, ReadArgs, SealArgs,
 };
-pub(super) use serve::admin_listen;
-pub(crate) use serve::{AdminListen, ConfigVerb, LogFormat, ServeArgs};
+pub(super) use serve::listen;
+pub(crate) use serve::{ConfigVerb, Listen, LogFormat, ServeArgs};
 
 use super::exit::{CliError, Exit, one_line};
 use super::origins::GivenOptions;

@@ -264,6 +264,7 @@ pub(crate) fn one_line(text: &str) -> String {
 fn classify(error: &Error) -> (Exit, &'static str) {
     match error {
         Error::FeedNotFound { .. } => (Exit::NotFound, "FeedNotFound"),
+        Error::FeedClosed { .. } => (Exit::Refused, "FeedClosed"),
         Error::FeedExists { .. } => (Exit::Refused, "FeedExists"),
         Error::FeedName { .. } => (Exit::Usage, "FeedName"),
         Error::FeedsFull { .. } => (Exit::Refused, "FeedsFull"),

@@ -28,7 +28,11 @@ pub(super) fn run(place: Place, verb: FeedVerb, out: &mut Output) -> Result<(), 
             exclusive,
         } => {
             let keys = !no_keys;
-            let options = FeedOptions { keys, exclusive };
+            let options = FeedOptions {
+                keys,
+                exclusive,
+                ..FeedOptions::default()
+            };
             handle.create_feed(&feed, options).await?;
             let shape = FeedShape::from(handle.feed(&feed).await?);
             out.done(&shape, |shape| format!("created {}", line(shape)))

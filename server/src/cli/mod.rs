@@ -45,8 +45,8 @@ mod usage;
 use std::process::ExitCode;
 
 use access::Place;
-pub(crate) use args::{AdminListen, LogFormat};
 use args::{AdminVerb, Cli, ConfigVerb, Globals, Verb};
+pub(crate) use args::{Listen, LogFormat};
 pub(crate) use exit::CliError;
 use exit::Exit;
 use output::Output;

@@ -13,6 +13,7 @@ use super::exit::Exit;
 pub(super) fn classify(kind: &K) -> (Exit, &'static str) {
     match kind {
         K::FeedNotFound { .. } => (Exit::NotFound, "FeedNotFound"),
+        K::FeedClosed { .. } => (Exit::Refused, "FeedClosed"),
         K::FeedExists { .. } => (Exit::Refused, "FeedExists"),
         K::FeedName => (Exit::Usage, "FeedName"),
         K::FeedsFull { .. } => (Exit::Refused, "FeedsFull"),

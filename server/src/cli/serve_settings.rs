@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use toml::Value;
 
-use super::args::{AdminListen, Globals, LogFormat, ServeArgs, admin_listen};
+use super::args::{Globals, Listen, LogFormat, ServeArgs, listen};
 use super::config::{boolean, number, path, text};
 use super::exit::CliError;
 
@@ -24,8 +24,10 @@ pub(crate) struct ServeSettings {
     pub(crate) listen: SocketAddr,
     /// Port of shard 0; 0: the system chooses.
     pub(crate) shard_port: u16,
+    /// Address of Durable Streams over HTTP.
+    pub(crate) http_listen: Listen,
     /// Address of health, readiness and metrics.
-    pub(crate) admin_listen: AdminListen,
+    pub(crate) admin_listen: Listen,
     /// Connections per shard, at most.
     pub(crate) connections_max: usize,
     /// File with the bearer token.
@@ -47,7 +49,8 @@ impl Default for ServeSettings {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 4436)),
             shard_port: 4440,
-            admin_listen: AdminListen::At(SocketAddr::from(([127, 0, 0, 1], 4438))),
+            http_listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 4437))),
+            admin_listen: Listen::At(SocketAddr::from(([127, 0, 0, 1], 4438))),
             connections_max: 10_000,
             token_file: None,
             tls_cert: None,
@@ -90,8 +93,13 @@ pub(super) const SERVE_KEYS: &[(&str, Set, Get)] = &[
         |s| Some(i64::from(s.shard_port).into()),
     ),
     (
+        "serve.http_listen",
+        |s, v| listen(&text(v)?).map(|a| s.http_listen = a),
+        |s| Some(s.http_listen.to_string().into()),
+    ),
+    (
         "serve.admin_listen",
-        |s, v| admin_listen(&text(v)?).map(|a| s.admin_listen = a),
+        |s, v| listen(&text(v)?).map(|a| s.admin_listen = a),
         |s| Some(s.admin_listen.to_string().into()),
     ),
     (
@@ -171,6 +179,7 @@ impl ServeSettings {
         };
         take(&mut self.listen, &args.listen);
         take(&mut self.shard_port, &args.shard_port);
+        take(&mut self.http_listen, &args.http_listen);
         take(&mut self.admin_listen, &args.admin_listen);
         take(&mut self.connections_max, &args.connections_max);
         take(&mut self.log, &args.log);

@@ -23,14 +23,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::AUTHORIZATION;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use rustls::ServerConfig;
 use sealog_engine::{Event, ShardSide};
 
 pub(crate) use self::body::Body;
 pub(crate) use self::durable_streams::Lifetimes;
+use crate::native::same_token;
 use crate::net::{HyperIo, Listener, Stream};
 
 /// Bytes of a request's head.
@@ -47,6 +49,8 @@ const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct HttpOptions {
     /// Connections per shard.
     pub(crate) connections_max: usize,
+    /// Who may ask; none: anybody.
+    pub(crate) token: Option<Vec<u8>>,
     /// Connections are under TLS.
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// What all shards know of streams that end by themselves.
@@ -125,7 +129,8 @@ impl HttpService {
             self.until_draining().await;
             None
         };
-        let begun = futures_lite::future::or(self.begin(stream), futures_lite::future::or(late, draining));
+        let begun =
+            futures_lite::future::or(self.begin(stream), futures_lite::future::or(late, draining));
         let Some((stream, ahead)) = begun.await else {
             return;
         };
@@ -212,6 +217,10 @@ async fn answer(
     service: Rc<HttpService>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
+    if !service.is_allowed(&request) {
+        let refused = "a bearer token is needed: Authorization: Bearer TOKEN";
+        return Ok(durable_streams::refusal(StatusCode::UNAUTHORIZED, refused));
+    }
     let is_stream = durable_streams::is_route(request.uri().path());
     Ok(match is_stream {
         true => durable_streams::answer(service, request).await,
@@ -220,9 +229,14 @@ async fn answer(
 }
 
 impl HttpService {
-    /// Time that passes while `Event`s are waited for: longest sleep of a reader.
-    pub(crate) async fn sleep(&self, time: Duration) {
-        self.side.sleep(time).await;
+    /// Whether who asks has the server's token, if it has one. Browsers ask without it what they may send.
+    fn is_allowed(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = &self.options.token else {
+            return true;
+        };
+        let given = request.headers().get(AUTHORIZATION);
+        let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+        request.method() == Method::OPTIONS || given.is_some_and(|given| same_token(given, token))
     }
 
     /// Runs `work` unless the shard drains first.

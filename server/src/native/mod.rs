@@ -32,4 +32,5 @@ mod writer;
 
 pub(crate) use meters::Meters;
 pub(crate) use opening::OPENING_MAX;
+pub(crate) use reader::same_token;
 pub(crate) use service::{NativeOptions, NativeService};

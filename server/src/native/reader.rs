@@ -425,7 +425,7 @@ fn stray(header: &MessageHeader, request: &Request<'_>) -> Option<(&'static str,
 }
 
 /// Compares in a time that does not tell where they differ.
-fn same_token(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn same_token(a: &[u8], b: &[u8]) -> bool {
     let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
     a.len() == b.len() && differ == 0
 }

@@ -46,6 +46,7 @@ fn parts(error: &Error) -> Parts<'_> {
     match error {
         Error::FeedNotFound { feed } => of(C::FeedNotFound, feed),
         Error::FeedExists { feed } => of(C::FeedExists, feed),
+        Error::FeedClosed { feed } => of(C::FeedClosed, feed),
         Error::FeedName { bytes, .. } => (C::FeedName, "", Some(*bytes as u64), None),
         Error::FeedsFull { limit } => (C::FeedsFull, "", None, Some(*limit)),
         Error::Fenced { token, current } => (C::Fenced, "", Some(token.0), Some(current.0)),

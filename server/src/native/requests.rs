@@ -270,7 +270,14 @@ impl Connection {
                 keys,
                 exclusive,
             } => {
-                let (feed, options) = (feed.to_owned(), FeedOptions { keys, exclusive });
+                let (feed, options) = (
+                    feed.to_owned(),
+                    FeedOptions {
+                        keys,
+                        exclusive,
+                        ..FeedOptions::default()
+                    },
+                );
                 self.change(asks, async move |engine: Engine| {
                     let feed = engine.create_feed(&feed, options).await?.0;
                     Ok(Answer::Created { feed })

@@ -20,9 +20,9 @@ use std::task::{Context, Poll, ready};
 
 use futures_lite::{AsyncRead, AsyncWrite};
 use glommio::net::{TcpListener, TcpStream};
+pub(crate) use hyper_io::HyperIo;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Type};
-pub(crate) use hyper_io::HyperIo;
 use tls::TlsStream;
 pub(crate) use tls::{TlsError, TlsFiles};
 

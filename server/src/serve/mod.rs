@@ -31,7 +31,7 @@ use sealog_engine::{Engine, EngineConfig, Error};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
-use crate::cli::{AdminListen, CliError, ServeSettings, signals, token};
+use crate::cli::{CliError, Listen, ServeSettings, signals, token};
 use crate::native::NativeOptions;
 use crate::net::{Claim, TlsError, TlsFiles};
 use admin::Admin;
@@ -69,8 +69,9 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     let listen = settings.listen;
     check_exposure(settings)?;
     let buffer_bytes = socket_buffer_bytes(&config);
-    let claim = claim(listen, buffer_bytes)?;
+    let claim = claim(("--listen", listen), buffer_bytes)?;
     let state = Arc::new(State::default());
+    let http_claim = claim_http(settings, buffer_bytes)?;
     begin_admin(settings, &state, log)?;
     let address = claim.address;
     config.pin = true;
@@ -83,13 +84,16 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         address,
         buffer_bytes,
         shard_port: settings.shard_port,
+        http: http_claim.as_ref().map(|claim| claim.address),
         options: options(settings)?,
+        lifetimes: Arc::default(),
         state: state.clone(),
         up,
         control: control.clone(),
         stopped: notice.clone(),
     };
     let front_ports = front.options.shard_ports.clone();
+    let secured = front.options.tls.is_some();
     watch_signals(notice, log.clone())?;
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -102,6 +106,7 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     let engine = Engine::open_with(config, move |side| front.begin(side))?;
     let started = wait_until_up(&ups);
     drop(claim);
+    let http = http_claim.map(|claim| claim.address);
     if let Err(error) = started {
         // Shards that are not to be told anything any more end at once.
         control
@@ -117,6 +122,13 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     tell_up(&engine, &front_ports);
     let shards = control.lock().unwrap_or_else(PoisonError::into_inner).len();
     files::check(shards, settings.connections_max);
+    if let Some(http) = http {
+        let scheme = match secured {
+            true => "https",
+            false => "http",
+        };
+        info!("streams over HTTP at {scheme}://{http}/v1/stream/");
+    }
     // The address ends the line: programs that start a server read it.
     info!("listening on {address}");
     troubles::watch(engine.handle().clone());
@@ -178,14 +190,20 @@ fn options(settings: &ServeSettings) -> Result<NativeOptions, CliError> {
 
 /// Beyond this machine, a server needs a token and TLS, or the word that it doesn't.
 fn check_exposure(settings: &ServeSettings) -> Result<(), CliError> {
-    let listen = settings.listen;
     let secured = settings.token_file.is_some() && settings.tls_cert.is_some();
-    if listen.ip().is_loopback() || settings.insecure || secured {
-        return Ok(());
+    let mut listens = vec![("--listen", settings.listen)];
+    if let Listen::At(address) = settings.http_listen {
+        listens.push(("--http-listen", address));
     }
-    Err(CliError::usage(format!(
-        "--listen {listen} is not loopback: give --token-file and --tls-cert with --tls-key, or say --insecure"
-    )))
+    let exposed = listens
+        .into_iter()
+        .find(|(_, address)| !address.ip().is_loopback());
+    match exposed {
+        Some((option, address)) if !settings.insecure && !secured => Err(CliError::usage(format!(
+            "{option} {address} is not loopback: give --token-file and --tls-cert with --tls-key, or say --insecure"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn tls(settings: &ServeSettings) -> Result<Option<Arc<ServerConfig>>, CliError> {
@@ -210,9 +228,9 @@ fn tls(settings: &ServeSettings) -> Result<Option<Arc<ServerConfig>>, CliError> 
 }
 
 /// Takes the shared port, unless anybody else has it.
-fn claim(listen: SocketAddr, buffer_bytes: usize) -> Result<Claim, CliError> {
+fn claim((option, listen): (&str, SocketAddr), buffer_bytes: usize) -> Result<Claim, CliError> {
     let taken = |error: std::io::Error| {
-        let text = format!("listening on {listen}: {error}; --listen names another address");
+        let text = format!("listening on {listen}: {error}; {option} names another address");
         CliError::unusable(text)
     };
     // Alone first: with a shared port, a second server would get a share of the connections.
@@ -220,9 +238,17 @@ fn claim(listen: SocketAddr, buffer_bytes: usize) -> Result<Claim, CliError> {
     Claim::take(listen, true, buffer_bytes).map_err(taken)
 }
 
+/// Takes the port of HTTP, unless there is to be none.
+fn claim_http(settings: &ServeSettings, buffer_bytes: usize) -> Result<Option<Claim>, CliError> {
+    match settings.http_listen {
+        Listen::Off => Ok(None),
+        Listen::At(address) => claim(("--http-listen", address), buffer_bytes).map(Some),
+    }
+}
+
 /// The admin address answers from here on, unless there is to be none.
 fn begin_admin(settings: &ServeSettings, state: &Arc<State>, log: &Log) -> Result<(), CliError> {
-    let AdminListen::At(address) = settings.admin_listen else {
+    let Listen::At(address) = settings.admin_listen else {
         return Ok(());
     };
     let admin = Admin::claim(address)?;

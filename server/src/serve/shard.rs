@@ -18,6 +18,7 @@ use sealog_engine::{Error, ShardSide};
 
 use super::Notice;
 use super::state::State;
+use crate::http::{HttpOptions, HttpService, Lifetimes};
 use crate::native::{NativeOptions, NativeService};
 use crate::net::Claim;
 
@@ -47,6 +48,10 @@ pub(super) struct Front {
     /// Port of shard 0; the others follow it. 0: the system chooses.
     pub(super) shard_port: u16,
     pub(super) options: NativeOptions,
+    /// Where HTTP is spoken, if it is.
+    pub(super) http: Option<SocketAddr>,
+    /// What all shards know of streams that end by themselves.
+    pub(super) lifetimes: Arc<Lifetimes>,
     pub(super) state: Arc<State>,
     pub(super) up: flume::Sender<Up>,
     pub(super) control: Arc<Mutex<Vec<flume::Sender<Control>>>>,
@@ -58,14 +63,37 @@ impl Front {
     pub(super) fn begin(self, side: ShardSide) {
         let service = NativeService::new(side.clone(), self.options.clone());
         self.state.note_meters(service.meters.clone());
-        let listening = self.listen(&service);
+        let http = HttpService::new(side.clone(), self.http_options());
+        let listening = self.listen(&service).and_then(|()| self.listen_http(&http));
         let _ = self.up.send(listening.map_err(|error| error.to_string()));
         let (control, commands) = flume::unbounded();
         let mut shards = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         shards.push(control);
         drop(shards);
-        side.spawn("control", obey(service, commands));
+        side.spawn("control", obey((service, http), commands));
         self.watch_logs(&side);
+    }
+
+    fn http_options(&self) -> HttpOptions {
+        HttpOptions {
+            connections_max: self.options.connections_max,
+            tls: self.options.tls.clone(),
+            token: self.options.token.clone(),
+            lifetimes: self.lifetimes.clone(),
+        }
+    }
+
+    fn listen_http(&self, service: &Rc<HttpService>) -> io::Result<()> {
+        if let Some(address) = self.http {
+            let named = |error: io::Error| {
+                let text =
+                    format!("listening on {address}: {error}; --http-listen names another address");
+                io::Error::new(error.kind(), text)
+            };
+            let claim = Claim::take(address, true, self.buffer_bytes).map_err(named)?;
+            service.serve(claim.listen()?);
+        }
+        Ok(())
     }
 
     fn listen(&self, service: &Rc<NativeService>) -> io::Result<()> {
@@ -111,13 +139,18 @@ impl Front {
 }
 
 /// Waits for the word to drain, and drains.
-async fn obey(service: Rc<NativeService>, commands: flume::Receiver<Control>) {
+async fn obey(
+    (service, http): (Rc<NativeService>, Rc<HttpService>),
+    commands: flume::Receiver<Control>,
+) {
     let Ok(Control::Drain { grace, done }) = commands.recv_async().await else {
         return;
     };
     service.drain();
+    http.drain();
     let ended = async {
         service.drained().await;
+        http.drained().await;
         true
     };
     let late = async {

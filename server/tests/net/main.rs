@@ -8,6 +8,7 @@ mod ends;
 #[allow(dead_code, reason = "programs have a `main` of their own")]
 mod guide;
 mod herd;
+mod http;
 mod ops;
 mod protocol;
 #[path = "../../client/tests/common/proxy.rs"]

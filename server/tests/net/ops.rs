@@ -38,7 +38,13 @@ impl Observed {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sealog"));
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
-            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .args([
+                "--http-listen",
+                "127.0.0.1:0",
+                "--admin-listen",
+                "127.0.0.1:0",
+                "--data-dir",
+            ])
             .arg(dir.path().join("data"))
             .args(args)
             .stderr(Stdio::piped());
@@ -275,7 +281,13 @@ fn admin_answers_what_it_has_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let second = Command::new(env!("CARGO_BIN_EXE_sealog"))
         .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
-        .args(["--admin-listen", &taken, "--data-dir"])
+        .args([
+            "--http-listen",
+            "none",
+            "--admin-listen",
+            &taken,
+            "--data-dir",
+        ])
         .arg(dir.path().join("data"))
         .output()
         .unwrap();
@@ -571,7 +583,13 @@ fn port_that_is_taken_is_named_with_its_option() {
     ] {
         let ran = Command::new(env!("CARGO_BIN_EXE_sealog"))
             .args(["serve", "--listen", listen, "--shard-port", shard_port])
-            .args(["--admin-listen", "none", "--data-dir"])
+            .args([
+                "--http-listen",
+                "none",
+                "--admin-listen",
+                "none",
+                "--data-dir",
+            ])
             .arg(dir.path().join("data"))
             .output()
             .unwrap();

@@ -137,7 +137,15 @@ fn tls_files_that_are_not_there_or_hold_nothing_are_named() {
         (&empty, 2, "empty.pem: no certificate in it"),
     ] {
         let ran = Command::new(env!("CARGO_BIN_EXE_sealog"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "none"])
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--http-listen",
+                "none",
+                "--admin-listen",
+                "none",
+            ])
             .arg("--data-dir")
             .arg(dir.path().join("data"))
             .args([

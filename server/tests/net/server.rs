@@ -24,6 +24,8 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
+    /// Where streams are, if HTTP is spoken.
+    pub http: Option<String>,
 }
 
 impl Server {
@@ -50,6 +52,7 @@ impl Server {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--shard-port", "0"])
             .env("SEALOG_ADMIN_LISTEN", "none")
+            .env("SEALOG_HTTP_LISTEN", "none")
             .arg("--data-dir")
             .arg(data_dir)
             .args(args)
@@ -58,15 +61,23 @@ impl Server {
             .expect("the server starts");
         let stderr = child.stderr.take().expect("piped");
         let mut lines = BufReader::new(stderr).lines();
+        let mut http = None;
         let line = lines.find_map(|line| {
             let line = line.ok()?;
+            if let Some(url) = line.split("streams over HTTP at ").nth(1) {
+                http = Some(url.trim().to_owned());
+            }
             line.split("listening on ").nth(1).map(str::to_owned)
         });
         let line = line.expect("the server says where it listens");
         let address = line.trim().parse().expect("an address");
         // What else it says must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
-        Self { child, address }
+        Self {
+            child,
+            address,
+            http,
+        }
     }
 
     pub fn pid(&self) -> u32 {

@@ -19,15 +19,24 @@ pub(crate) struct ServeArgs {
     /// Port of shard 0; further shards take those after it; 0: the system chooses [default: 4440]
     #[arg(long, env = "SEALOG_SHARD_PORT", value_name = "PORT")]
     pub(crate) shard_port: Option<u16>,
+    /// Address of Durable Streams over HTTP; port 0: the system chooses; none: no such
+    /// [default: 127.0.0.1:4437]
+    #[arg(
+        long,
+        env = "SEALOG_HTTP_LISTEN",
+        value_name = "IP:PORT|none",
+        value_parser = listen
+    )]
+    pub(crate) http_listen: Option<Listen>,
     /// Address of health, readiness and metrics over HTTP; port 0: the system chooses; none: no such
     /// [default: 127.0.0.1:4438]
     #[arg(
         long,
         env = "SEALOG_ADMIN_LISTEN",
         value_name = "IP:PORT|none",
-        value_parser = admin_listen
+        value_parser = listen
     )]
-    pub(crate) admin_listen: Option<AdminListen>,
+    pub(crate) admin_listen: Option<Listen>,
     /// File with the certificate chain, PEM: connections are under TLS
     #[arg(long, env = "SEALOG_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,
@@ -56,16 +65,16 @@ pub(crate) enum ConfigVerb {
     Show(ServeArgs),
 }
 
-/// Where health, readiness and metrics are.
+/// Where something listens that may be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AdminListen {
+pub(crate) enum Listen {
     /// Nowhere.
     Off,
     /// Here.
     At(SocketAddr),
 }
 
-impl std::fmt::Display for AdminListen {
+impl std::fmt::Display for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Off => write!(f, "none"),
@@ -74,12 +83,12 @@ impl std::fmt::Display for AdminListen {
     }
 }
 
-pub(in crate::cli) fn admin_listen(text: &str) -> Result<AdminListen, String> {
+pub(in crate::cli) fn listen(text: &str) -> Result<Listen, String> {
     match text {
-        "none" => Ok(AdminListen::Off),
+        "none" => Ok(Listen::Off),
         _ => text
             .parse()
-            .map(AdminListen::At)
+            .map(Listen::At)
             .map_err(|_| "neither IP:PORT nor \"none\"".to_owned()),
     }
 }

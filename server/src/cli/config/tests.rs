@@ -63,7 +63,7 @@ fn keys_all_take_a_value_of_their_kind() {
     for key in all_keys() {
         let value = match key {
             "data_dir" | "bucket_dir" | "bucket" | "s3.region" | "s3.endpoint" => "\"x\"",
-            "serve.listen" | "serve.admin_listen" => "\"127.0.0.1:1\"",
+            "serve.listen" | "serve.http_listen" | "serve.admin_listen" => "\"127.0.0.1:1\"",
             "serve.token_file" | "serve.tls_cert" | "serve.tls_key" | "serve.log" => "\"x\"",
             "serve.log_format" => "\"json\"",
             "pin" | "s3.unsafe_no_conditions" | "serve.insecure" => "true",

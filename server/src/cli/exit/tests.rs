@@ -12,6 +12,7 @@ fn table() -> Vec<(Error, Exit)> {
     let feed = || "f".to_owned();
     vec![
         (Error::FeedNotFound { feed: feed() }, Exit::NotFound),
+        (Error::FeedClosed { feed: feed() }, Exit::Refused),
         (Error::FeedExists { feed: feed() }, Exit::Refused),
         (
             Error::FeedName {

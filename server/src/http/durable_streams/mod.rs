@@ -25,8 +25,8 @@ use percent_encoding::percent_decode_str;
 use sealog_engine::{Error, FeedInfo};
 
 use self::refused::Refused;
-use self::traits::Traits;
 pub(crate) use self::traits::Lifetimes;
+use self::traits::Traits;
 use super::{Body, HttpService};
 
 /// Where streams are.

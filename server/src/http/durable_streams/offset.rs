@@ -80,7 +80,16 @@ mod tests {
 
     #[test]
     fn what_is_no_offset_is_refused() {
-        for text in ["", " ", "0", "-2", "NOW", "0_0", "../..", "0000000000000000_000000000000000x"] {
+        for text in [
+            "",
+            " ",
+            "0",
+            "-2",
+            "NOW",
+            "0_0",
+            "../..",
+            "0000000000000000_000000000000000x",
+        ] {
             assert!(parse(text).is_err(), "{text:?}");
         }
         let beyond = parse("9999999999999999_9999999999999999");

@@ -95,7 +95,12 @@ impl Call {
         }
         put(&mut response, header::CONTENT_TYPE, &traits.content_type);
         put(&mut response, header::CACHE_CONTROL, "no-store");
-        put_position(&mut response, info.next_sequence, true, info.closed.is_some());
+        put_position(
+            &mut response,
+            info.next_sequence,
+            true,
+            info.closed.is_some(),
+        );
         response
     }
 

@@ -45,7 +45,11 @@ impl Refused {
     pub(super) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::Whole(format!("{}\n", self.text).into()));
         *response.status_mut() = self.status;
-        put(&mut response, header::CONTENT_TYPE, "text/plain; charset=utf-8");
+        put(
+            &mut response,
+            header::CONTENT_TYPE,
+            "text/plain; charset=utf-8",
+        );
         put(&mut response, header::CACHE_CONTROL, "no-store");
         for (name, value) in self.headers {
             put(&mut response, name, &value);

@@ -175,7 +175,10 @@ impl Lifetimes {
     /// Takes an advance back that came to nothing, unless another has come meanwhile.
     pub(super) fn retreat(&self, info: &FeedInfo, from: &str, to: Option<Vec<u8>>) {
         let mut sequences = lock(&self.sequences);
-        if sequences.get(&info.id.0).is_some_and(|last| last == from.as_bytes()) {
+        if sequences
+            .get(&info.id.0)
+            .is_some_and(|last| last == from.as_bytes())
+        {
             match to {
                 Some(before) => sequences.insert(info.id.0, before),
                 None => sequences.remove(&info.id.0),
