@@ -105,7 +105,7 @@ fn trouble(trouble: Option<(String, Duration)>) -> Option<wire::Trouble> {
 
 pub(super) fn log_usage(usage: LogUsage) -> wire::LogUsage {
     wire::LogUsage {
-        log: usage.log.0.into(),
+        log: usage.log.0,
         disk_bytes: usage.disk_bytes,
         disk_bytes_max: usage.disk_bytes_max,
         unpacked_bytes: usage.unpacked_bytes,

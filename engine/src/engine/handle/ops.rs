@@ -25,8 +25,9 @@ impl<E: Env> Handle<E> {
     /// Creates a feed; creating it again with the same options is success.
     ///
     /// # Errors
-    /// [`Error::FeedName`], [`Error::FeedExists`] (other options), [`Error::FeedsFull`],
-    /// [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedName`](crate::Error::FeedName), [`Error::FeedExists`](crate::Error::FeedExists) (other
+    /// options), [`Error::FeedsFull`](crate::Error::FeedsFull), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the feed may exist.
@@ -65,7 +66,8 @@ impl<E: Env> Handle<E> {
     /// Deletes a feed and all that is in it.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the feed may be gone.
@@ -80,7 +82,8 @@ impl<E: Env> Handle<E> {
     /// What a feed is.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
@@ -93,7 +96,7 @@ impl<E: Env> Handle<E> {
     /// Up to `limit` feeds whose names begin with `prefix` and come after `after`, in name order.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::Poisoned`](crate::Error::Poisoned), [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
@@ -119,7 +122,8 @@ impl<E: Env> Handle<E> {
     /// Takes the writer lease and opens a new stream; the writer before is fenced.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the writer before may be fenced and a stream open.
@@ -132,7 +136,9 @@ impl<E: Env> Handle<E> {
     /// Takes the writer lease over the newest unsealed stream; the writer before is fenced.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::NoOpenStream`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound),
+    /// [`Error::NoOpenStream`](crate::Error::NoOpenStream), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the writer before may be fenced.
@@ -146,9 +152,11 @@ impl<E: Env> Handle<E> {
     /// `None` a cooperative caller.
     ///
     /// # Errors
-    /// [`Error::Fenced`], [`Error::TokenRequired`], [`Error::NoOpenStream`],
-    /// [`Error::AbandonedStream`], [`Error::OverLimit`] (message). After [`Error::Closed`] or
-    /// [`Error::Poisoned`] effects are unknown; publication of a sealed stream finishes by itself.
+    /// [`Error::Fenced`](crate::Error::Fenced), [`Error::TokenRequired`](crate::Error::TokenRequired),
+    /// [`Error::NoOpenStream`](crate::Error::NoOpenStream),
+    /// [`Error::AbandonedStream`](crate::Error::AbandonedStream), [`Error::OverLimit`](crate::Error::OverLimit)
+    /// (message). After [`Error::Closed`](crate::Error::Closed) or [`Error::Poisoned`](crate::Error::Poisoned)
+    /// effects are unknown; publication of a sealed stream finishes by itself.
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the stream may be sealed.
@@ -199,8 +207,12 @@ impl<E: Env> Handle<E> {
     /// the given one, else the oldest.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::StreamSettled`],
-    /// [`Error::NoOpenStream`], [`Error::AbandonedStream`] naming an older one, [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound),
+    /// [`Error::StreamNotFound`](crate::Error::StreamNotFound),
+    /// [`Error::StreamSettled`](crate::Error::StreamSettled),
+    /// [`Error::NoOpenStream`](crate::Error::NoOpenStream),
+    /// [`Error::AbandonedStream`](crate::Error::AbandonedStream) naming an older one,
+    /// [`Error::Poisoned`](crate::Error::Poisoned), [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the stream may be settled.
@@ -222,7 +234,8 @@ impl<E: Env> Handle<E> {
     /// Waits until everything sealed of a feed is published; answers how many commits that took.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Cancel safe: publication goes on by itself.
@@ -235,7 +248,8 @@ impl<E: Env> Handle<E> {
     /// Up to `limit` streams with ids after `after`, oldest first.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Corrupt`], [`Error::Bucket`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Corrupt`](crate::Error::Corrupt),
+    /// [`Error::Bucket`](crate::Error::Bucket).
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
@@ -255,7 +269,8 @@ impl<E: Env> Handle<E> {
     /// their messages are long.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Corrupt`], [`Error::Bucket`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Corrupt`](crate::Error::Corrupt),
+    /// [`Error::Bucket`](crate::Error::Bucket).
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
@@ -274,7 +289,8 @@ impl<E: Env> Handle<E> {
     /// Up to `limit` producers with ids after `after`, in id order.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
@@ -294,7 +310,8 @@ impl<E: Env> Handle<E> {
     /// Where a producer stands; `None` if it was never seen, or was forgotten.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.

@@ -1,3 +1,5 @@
+//! Tests of a connection: which appends wait for company.
+
 use sealog_frame::{BatchBuilder, FrameLimits, Record};
 use sealog_protocol::Features;
 use tokio::io::AsyncReadExt;
