@@ -60,6 +60,7 @@ impl Target for InProcess {
         let options = FeedOptions {
             keys: plan.spec.keyed,
             exclusive: false,
+            ..FeedOptions::default()
         };
         for feed in feed_names("load", plan.spec.clients) {
             block_on(self.handle().create_feed(&feed, options))?;

@@ -252,7 +252,7 @@ pub(crate) fn feed_flags(exclusive: bool, attributes: &[u8]) -> u8 {
         true => 0,
         false => FLAG_ATTRIBUTES,
     };
-    u8::from(exclusive) * FLAG_EXCLUSIVE | attributes
+    (u8::from(exclusive) * FLAG_EXCLUSIVE) | attributes
 }
 
 /// What [`feed_flags`] said.

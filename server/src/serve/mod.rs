@@ -93,20 +93,13 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         stopped: notice.clone(),
     };
     let front_ports = front.options.shard_ports.clone();
-    let secured = front.options.tls.is_some();
+    let (http, secured) = (front.http, front.options.tls.is_some());
     watch_signals(notice, log.clone())?;
-    info!(
-        version = env!("CARGO_PKG_VERSION"),
-        data_dir = %config.data_dir.display(),
-        tls = front.options.tls.is_some(),
-        token = front.options.token.is_some(),
-        "starting"
-    );
+    tell_start(&config, &front.options);
     files::raise();
     let engine = Engine::open_with(config, move |side| front.begin(side))?;
     let started = wait_until_up(&ups);
-    drop(claim);
-    let http = http_claim.map(|claim| claim.address);
+    drop((claim, http_claim));
     if let Err(error) = started {
         // Shards that are not to be told anything any more end at once.
         control
@@ -120,15 +113,9 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     let _ = state.engine.set(engine.handle().clone());
     state.go_on(Stage::Ready);
     tell_up(&engine, &front_ports);
+    tell_http(http, secured);
     let shards = control.lock().unwrap_or_else(PoisonError::into_inner).len();
     files::check(shards, settings.connections_max);
-    if let Some(http) = http {
-        let scheme = match secured {
-            true => "https",
-            false => "http",
-        };
-        info!("streams over HTTP at {scheme}://{http}/v1/stream/");
-    }
     // The address ends the line: programs that start a server read it.
     info!("listening on {address}");
     troubles::watch(engine.handle().clone());
@@ -143,6 +130,26 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         Error::Poisoned { .. } => CliError::log_stopped(failure.to_string()),
         other => CliError::from(other),
     }))
+}
+
+fn tell_start(config: &EngineConfig, options: &NativeOptions) {
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data_dir = %config.data_dir.display(),
+        tls = options.tls.is_some(),
+        token = options.token.is_some(),
+        "starting"
+    );
+}
+
+fn tell_http(address: Option<SocketAddr>, secured: bool) {
+    let scheme = match secured {
+        true => "https",
+        false => "http",
+    };
+    if let Some(address) = address {
+        info!("streams over HTTP at {scheme}://{address}/v1/stream/");
+    }
 }
 
 /// Where memory is little, has glibc take buffers from the system and give them back one by one, and the

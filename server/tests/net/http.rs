@@ -371,7 +371,10 @@ fn what_http_appends_native_reads_and_the_other_way_round() {
     let web = Web::start(&[]);
     web.made("a/b", TEXT, "web");
     let mut native = web.server.as_ref().unwrap().connect();
-    let binding = native.feed("a/b");
+    let bound = native.call(&Request::Bind { feed: "a/b" });
+    let Answer::Bound { binding, .. } = bound else {
+        panic!("{bound:?}");
+    };
     native.append(binding, &[b"native"]);
     assert_eq!(web.get("a/b").body, "webnative");
     let scope = ReadScope {
