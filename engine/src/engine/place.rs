@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - A folder that holds what is not ours is never made a data directory.
 //! - A folder that is no data directory, and may not become one, is left as it is.
+//! - A bucket does not lie in another data directory, nor where its own has its log.
 //!
 //! **Not here**: what the marker says (`datadir`), the lock (`env::lock`).
 
@@ -35,6 +36,7 @@ const IN_THE_MAKING: [&str; 11] = [
 
 /// Checks the folder of `config` before it is locked.
 pub(super) fn check(config: &EngineConfig) -> Result<()> {
+    check_bucket(config)?;
     let dir = &config.data_dir;
     let names = match names_in(dir) {
         Ok(names) => names,
@@ -65,6 +67,35 @@ pub(super) fn check(config: &EngineConfig) -> Result<()> {
             dir,
             &format!(
                 "is not a data directory and holds {foreign:?}: only an empty or a new folder is made one"
+            ),
+        )),
+    }
+}
+
+/// Refuses a bucket folder that is part of a data directory otherwise.
+fn check_bucket(config: &EngineConfig) -> Result<()> {
+    let Some(bucket) = &config.bucket_dir else {
+        return Ok(());
+    };
+    let failed = |error: &io::Error| Error::io("find", bucket, error);
+    let bucket = std::path::absolute(bucket).map_err(|error| failed(&error))?;
+    let own = std::path::absolute(&config.data_dir).map_err(|error| failed(&error))?;
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (bucket, own) = (real(&bucket), real(&own));
+    let in_log = ["wal", "checkpoint"]
+        .iter()
+        .any(|part| bucket.starts_with(own.join(part)));
+    let is_other = |dir: &&Path| {
+        **dir != own && dir.join(MARKER_FILE).is_file() && dir.join(LOCK_FILE).exists()
+    };
+    let other = bucket.ancestors().find(is_other);
+    match other.or(in_log.then_some(&*own)) {
+        None => Ok(()),
+        Some(dir) => Err(unusable(
+            &bucket,
+            &format!(
+                "can't be a bucket: it lies in data directory {}, whose own it is; give a folder outside",
+                dir.display()
             ),
         )),
     }

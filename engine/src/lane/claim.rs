@@ -20,6 +20,8 @@ use crate::limits::EngineConfig;
 
 /// The data directory's file, and the bucket's object.
 pub(crate) const OWNER: &str = "owner";
+/// Below it: objects of feeds.
+const FEEDS: &str = "feeds/";
 /// Neither is longer.
 const BYTES_MAX: u64 = 64 << 10;
 /// Tries when somebody else writes the object at the same time.
@@ -34,6 +36,12 @@ struct Owner {
 }
 
 impl Owner {
+    /// Two directories of the same name, one after the other, differ in their ids.
+    fn shown(&self) -> String {
+        let id = self.id.get(..8).unwrap_or(&self.id);
+        format!("{} on {} (id {id})", self.data_dir, self.host)
+    }
+
     fn encode(&self) -> Vec<u8> {
         let json = serde_json::json!({
             "data_dir": self.data_dir,
@@ -46,7 +54,8 @@ impl Owner {
     }
 
     fn decode(bytes: &[u8], place: &str) -> Result<Self> {
-        let corrupt = |what: &str| Error::corrupt(place, 0, what);
+        let corrupt =
+            |what: &str| Error::corrupt(place, 0, format!("{what}; --take-bucket writes it anew"));
         let text = std::str::from_utf8(bytes).map_err(|_| corrupt("not UTF-8"))?;
         let (crc, json) = text.split_once(' ').ok_or_else(|| corrupt("no checksum"))?;
         let json = json.strip_suffix('\n').unwrap_or(json);
@@ -106,11 +115,12 @@ impl Claim {
         }))
     }
 
-    /// Makes the bucket ours, unless it is somebody else's.
+    /// Makes the bucket ours, unless it is somebody else's. `shares_history`: it is known to hold what this
+    /// directory published.
     ///
     /// # Errors
-    /// [`Error::Unusable`]: it is. [`Error::Corrupt`], [`Error::NewerFormat`]: whose it is can't be read.
-    pub(crate) async fn settle<E: Env>(&self, env: &E) -> Result<Standing> {
+    /// [`Error::Unusable`]: it is, or may not be taken. [`Error::Corrupt`], [`Error::NewerFormat`]: whose it is can't be read.
+    pub(crate) async fn settle<E: Env>(&self, env: &E, shares_history: bool) -> Result<Standing> {
         let bucket = env.bucket();
         let place = format!("object {OWNER} of bucket {}", self.bucket);
         for _ in 0..TRIES {
@@ -134,6 +144,11 @@ impl Claim {
             if !self.take {
                 return Err(foreign);
             }
+            match self.obstacle(env, shares_history).await {
+                Ok(None) => {}
+                Ok(Some(obstacle)) => return Err(obstacle),
+                Err(error) => return Ok(Standing::Unknown(error.into())),
+            }
             match bucket.put_if_match(OWNER, &tag, self.own.encode()).await {
                 Ok(SwapOutcome::Swapped(_)) => return Ok(Standing::Ours),
                 Ok(SwapOutcome::Mismatch) => {}
@@ -144,12 +159,34 @@ impl Claim {
         Ok(Standing::Unknown(Error::Bucket(text)))
     }
 
+    /// What keeps the bucket from being taken: feeds of whoever had it, whose objects would lie where ours
+    /// do, for ids begin anew in every directory.
+    async fn obstacle<E: Env>(
+        &self,
+        env: &E,
+        shares_history: bool,
+    ) -> std::result::Result<Option<Error>, BucketError> {
+        if shares_history {
+            return Ok(None);
+        }
+        let found = env.bucket().list(FEEDS, "", 1).await?;
+        Ok(found.first().map(|found| {
+            Error::Unusable(format!(
+                "bucket {} can't be taken: it holds feeds of another data directory (object {}), and nothing that \
+                 this one, {}, has published. --take-bucket is for a directory that goes on with the history in \
+                 it; give this one a bucket, or a prefix, of its own",
+                self.bucket, found.key, self.own.data_dir
+            ))
+        }))
+    }
+
     fn refusal(&self, other: &Owner) -> Error {
+        let (theirs, ours) = (other.shown(), self.own.shown());
         Error::Unusable(format!(
-            "bucket {} belongs to data directory {} on {} (its object {OWNER} says so), not to {} on {}: \
+            "bucket {} belongs to data directory {theirs} (its object {OWNER} says so), not to {ours}: \
              one bucket, or prefix of one, for one data directory. If that one will never write again, \
              and this one goes on with its history, --take-bucket makes it this one's",
-            self.bucket, other.data_dir, other.host, self.own.data_dir, self.own.host
+            self.bucket
         ))
     }
 }

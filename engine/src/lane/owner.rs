@@ -36,6 +36,7 @@ pub(crate) async fn settle<E: Env>(
     config: &EngineConfig,
     witness: Option<Witness>,
 ) -> Result<Standing> {
+    let shares_history = witness.is_some();
     if let Some(witness) = witness
         && !witness.check(env).await?
     {
@@ -43,7 +44,7 @@ pub(crate) async fn settle<E: Env>(
         return Ok(Standing::Unknown(Error::Bucket(text.to_owned())));
     }
     match Claim::of(env, config).await? {
-        Some(claim) => claim.settle(env).await,
+        Some(claim) => claim.settle(env, shares_history).await,
         None => Ok(Standing::Ours),
     }
 }

@@ -46,7 +46,7 @@ pub enum WireError {
         kind: u8,
     },
     /// The header announces more, or less, than a message may have.
-    #[error("message of {bytes} bytes, {limit} allowed")]
+    #[error("message of {bytes} bytes, {} {limit}", if bytes < limit { "at least" } else { "at most" })]
     Size {
         /// Announced length, header included.
         bytes: u64,

@@ -197,6 +197,8 @@ struct Appender<'a> {
     last: Option<u64>,
     records: u64,
     duplicate_batches: u64,
+    /// The seal was asked for.
+    sealing: bool,
 }
 
 impl<'a> Appender<'a> {
@@ -251,6 +253,7 @@ impl<'a> Appender<'a> {
             last: None,
             records: 0,
             duplicate_batches: 0,
+            sealing: false,
         };
         Ok((appender, first))
     }
@@ -345,7 +348,8 @@ impl<'a> Appender<'a> {
     fn count(&mut self, result: AppendResult) {
         self.first.get_or_insert(result.first);
         self.last = Some(self.last.map_or(result.last, |last| last.max(result.last)));
-        if result.duplicate {
+        // Without a producer of the caller's, a duplicate is a batch that this very command sent again.
+        if result.duplicate && self.args.producer.is_some() {
             self.duplicate_batches += 1;
         } else {
             self.records += result.record_count;
@@ -357,6 +361,7 @@ impl<'a> Appender<'a> {
         let (feed, message) = (&self.args.feed, self.args.message.as_deref());
         let nothing_new = self.records == 0;
         let waiting = self.handle.during(PUBLISHED);
+        self.sealing = true;
         let sealed = match &self.writer {
             _ if self.args.no_seal => None,
             Writer::Session(session) => Some(session.seal(message.unwrap_or("")).await?),
@@ -392,11 +397,16 @@ impl<'a> Appender<'a> {
                 let records = count(self.records, "record");
                 let range = range(self.first.unwrap_or(0), Some(last));
                 // The bucket is only waited for once the stream is sealed.
-                let stream = match error.is_unpublished() {
-                    true => "",
-                    false => ", stream unsealed",
+                let stream = match (error.is_unpublished(), self.sealing && error.is_unknown()) {
+                    (true, _) => String::new(),
+                    (_, true) => format!(
+                        ", whether their stream is sealed is unknown: `sealog streams {}` tells",
+                        self.args.feed
+                    ),
+                    _ => ", stream unsealed".to_owned(),
                 };
-                error.and(format_args!("{records} before it stored, {range}{stream}"))
+                let error = error.and(format_args!("{records} before it stored, {range}{stream}"));
+                error.with_effects()
             }
             _ if error.is_interrupt() => error.and("nothing stored"),
             _ => error,

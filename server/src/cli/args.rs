@@ -28,7 +28,7 @@ pub(super) use serve::listen;
 pub(crate) use serve::{ConfigVerb, Listen, LogFormat, ServeArgs};
 
 use super::exit::{CliError, Exit, one_line};
-use super::origins::GivenOptions;
+use super::origins::{Given, GivenOptions};
 
 const EXIT_HELP: &str = "\
 Exit status: 0 done, 1 failure, 2 usage, 3 refused, 4 not found, 5 corrupt, 6 storage full,
@@ -95,6 +95,16 @@ pub(crate) struct Globals {
     /// Which options were given, and how.
     #[arg(skip)]
     pub(crate) given: GivenOptions,
+}
+
+impl Globals {
+    /// A data directory that the command line names goes before a server that only the environment does.
+    fn settle_place(&mut self) {
+        let by = |option| self.given.of(option);
+        if by("data_dir") == Some(Given::Flag) && by("server") == Some(Given::Env) {
+            self.server = None;
+        }
+    }
 }
 
 /// What to do.
@@ -171,6 +181,7 @@ pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, Ear
     let matches = command.try_get_matches_from(&line).map_err(early)?;
     let mut cli = Cli::from_arg_matches(&matches).map_err(early)?;
     cli.globals.given = GivenOptions::of_matches(&matches);
+    cli.globals.settle_place();
     if let Verb::Append(args) = &mut cli.verb {
         let matches = matches.subcommand_matches("append");
         args.records

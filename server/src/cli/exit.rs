@@ -223,6 +223,17 @@ impl CliError {
         self.kind == "Config"
     }
 
+    /// Whether nobody knows what became of it.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.effects == Effects::Unknown
+    }
+
+    /// The same, of a command that did part of what it was asked for: it is not to be done again unseen.
+    pub(super) fn with_effects(self) -> Self {
+        let effects = Effects::Unknown;
+        Self { effects, ..self }
+    }
+
     /// Tells standard error, and gives the status.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         if self.exit != Exit::BrokenPipe {

@@ -75,7 +75,7 @@ fn check_local(globals: &Globals, verb: &Verb) -> Result<(), CliError> {
     };
     match &globals.server {
         Some(server) => Err(CliError::usage(format!(
-            "{verb} works on a data directory, not on a server: --server {server} was given"
+            "{verb} works on a data directory, not on a server: --server {server} (or SEALOG_SERVER) is given"
         ))),
         None => Ok(()),
     }

@@ -312,7 +312,10 @@ impl Connection {
             );
         }
         if !self.welcome() {
-            let mut refusal = own(ErrorCode::Overloaded, "as many connections as may be");
+            let mut refusal = own(
+                ErrorCode::Overloaded,
+                "as many connections per shard as may be (connections_max)",
+            );
             refusal.limit = Some(self.service.options.connections_max as u64);
             refusal.retryable = true;
             return self.fail(refusal);

@@ -42,6 +42,10 @@ use state::{Stage, State};
 /// How long draining may take.
 const GRACE: Duration = Duration::from_secs(9);
 
+/// A port that is taken is tried so often again, with a pause before each.
+const CLAIM_TRIES: u32 = 10;
+const CLAIM_PAUSE: Duration = Duration::from_millis(100);
+
 /// What the main thread waits for.
 enum Notice {
     Signal(i32),
@@ -241,7 +245,17 @@ fn claim((option, listen): (&str, SocketAddr), buffer_bytes: usize) -> Result<Cl
         CliError::unusable(text)
     };
     // Alone first: with a shared port, a second server would get a share of the connections.
-    drop(Claim::take(listen, false, buffer_bytes).map_err(taken)?);
+    // A server that was killed just now may still be on its way out.
+    let mut alone = Claim::take(listen, false, buffer_bytes);
+    for _ in 0..CLAIM_TRIES {
+        match &alone {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            _ => break,
+        }
+        std::thread::sleep(CLAIM_PAUSE);
+        alone = Claim::take(listen, false, buffer_bytes);
+    }
+    drop(alone.map_err(taken)?);
     Claim::take(listen, true, buffer_bytes).map_err(taken)
 }
 

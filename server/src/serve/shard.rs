@@ -111,16 +111,17 @@ impl Front {
                 io::Error::new(error.kind(), text)
             }
         };
-        let shared = Claim::take(self.address, true, self.buffer_bytes)
-            .map_err(named(self.address, "--listen names another address"))?;
-        let own = Claim::take(own, false, self.buffer_bytes).map_err(named(
+        let of_shared = named(self.address, "--listen names another address");
+        let shared = Claim::take(self.address, true, self.buffer_bytes).map_err(&of_shared)?;
+        let of_own = named(
             own,
             "it is a shard's own: --shard-port names the first of others, or 0: the system chooses",
-        ))?;
+        );
+        let own = Claim::take(own, false, self.buffer_bytes).map_err(&of_own)?;
         self.options
             .note_port(service.side.shard(), own.address.port());
-        service.serve(shared.listen()?);
-        service.serve(own.listen()?);
+        service.serve(shared.listen().map_err(of_shared)?);
+        service.serve(own.listen().map_err(of_own)?);
         Ok(())
     }
 

@@ -328,8 +328,8 @@ fn bucket_of_another_directory_is_refused_and_the_right_one_goes_on() {
     bench.run(&wrong).fails(7, &["commit 0", "another bucket"]);
     // Another directory's bucket, with a feed and commits of the same names.
     let theirs = Bench::new();
-    theirs.ok(&["append", "f", "--value", "a"]);
-    let theirs = theirs.data().join("bucket");
+    theirs.ok(&["append", "f", "--value", "a", "--bucket-dir", "packs"]);
+    let theirs = theirs.path().join("packs");
     let wrong = [
         "append",
         "f",
@@ -408,4 +408,56 @@ fn wrong_line_is_shown_with_what_was_stored_before_it() {
         ],
     );
     assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "a\n");
+}
+
+#[test]
+fn bucket_with_feeds_of_another_directory_is_not_taken_by_one_without_their_history() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x", "--bucket-dir", "packs"]);
+    let two = ["--data-dir", "two", "--bucket-dir", "packs"];
+    for verb in [
+        &["append", "f", "--value", "z"][..],
+        &["feed", "create", "f"],
+    ] {
+        let words = [verb, &two, &["--take-bucket"]].concat();
+        bench
+            .run(&words)
+            .fails(7, &["can't be taken", "feeds/f/", "of its own"]);
+    }
+    // Nor has the refusal changed anything.
+    assert_eq!(bench.ok(&["read", "f", "--format", "payload"]), "x\n");
+    bench.ok(&["verify"]);
+}
+
+#[test]
+fn bucket_does_not_lie_in_a_data_directory() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x"]);
+    for inside in ["data/bucket", "data/wal", "data/wal/deep/er", "data"] {
+        let words = ["append", "g", "--value", "y", "--data-dir", "two"];
+        let words = [&words[..], &["--bucket-dir", inside]].concat();
+        bench
+            .run(&words)
+            .fails(7, &[inside, "lies in data directory"]);
+        assert!(!bench.path().join("two").exists(), "{inside}");
+    }
+    let words = ["append", "g", "--value", "y", "--data-dir", "three"];
+    let words = [&words[..], &["--bucket-dir", "three/wal"]].concat();
+    bench
+        .run(&words)
+        .fails(7, &["three/wal", "lies in data directory"]);
+    bench.ok(&["verify"]);
+}
+
+#[test]
+fn damaged_owner_names_the_way_out() {
+    let bench = Bench::new();
+    bench.ok(&["append", "f", "--value", "x", "--bucket-dir", "packs"]);
+    let owner = bench.path().join("packs").join("owner");
+    std::fs::write(&owner, "garbage").unwrap();
+    bench
+        .run(&["append", "f", "--value", "y"])
+        .fails(5, &["owner", "--take-bucket"]);
+    bench.ok(&["append", "f", "--value", "y", "--take-bucket"]);
+    bench.ok(&["verify"]);
 }

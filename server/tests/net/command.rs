@@ -261,6 +261,31 @@ fn usage_is_asked_of_the_server_that_holds_the_directory() {
 }
 
 #[test]
+fn directory_that_is_named_goes_before_a_server_of_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path());
+    let own = dir.path().join("own");
+    let append = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sealog"));
+        let command = command.args(words).args(["append", "f", "--value", "x"]);
+        let output = command
+            .env("SEALOG_SERVER", server.address.to_string())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    append(&["--data-dir", own.to_str().unwrap()]);
+    assert!(own.join("format").exists());
+    append(&[]);
+    let there = server.address.to_string();
+    let (_, out, _) = run(
+        &["--server", &there, "read", "f", "--format", "payload"],
+        "",
+    );
+    assert_eq!(out, "x\n");
+}
+
+#[test]
 fn seal_that_the_server_is_long_about_is_told() {
     use std::io::{BufRead, BufReader};
     let dir = tempfile::tempdir().unwrap();
