@@ -135,7 +135,9 @@ fn closing_outlives_restarts_and_checkpoints() {
         block_on(handle.close_feed(feed, None, with_note(feed.as_bytes()))).unwrap();
     }
     // Enough for several checkpoints.
-    (0..60).for_each(|n| drop(put(&handle, "open", &payload(n, 60_000))));
+    for number in 0..60 {
+        put(&handle, "open", &payload(number, 60_000));
+    }
     close(engine);
     for _ in 0..2 {
         let (engine, handle) = open(small(dir.path()));

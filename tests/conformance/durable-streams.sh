@@ -25,7 +25,7 @@ if [ ! -e "installed-$suite" ]; then
 fi
 cat >suite.test.mjs <<'JS'
 import { runConformanceTests } from "@durable-streams/server-conformance-tests"
-runConformanceTests({ baseUrl: process.env.BASE_URL, subscriptions: false, longPollTimeoutMs: 20000 })
+runConformanceTests({ baseUrl: process.env.SEALOG_URL, subscriptions: false, longPollTimeoutMs: 20000 })
 JS
 cat >vitest.config.mjs <<'JS'
 export default {
@@ -50,14 +50,14 @@ done
 url=$(sed -n 's|.*streams over HTTP at \(http://[^/]*\)/.*|\1|p' "$work/log")
 [ -n "$url" ] || { cat "$work/log" >&2; exit 1; }
 
-BASE_URL=$url ./node_modules/.bin/vitest run --reporter=json --outputFile="$work/report.json" \
+SEALOG_URL=$url ./node_modules/.bin/vitest run --reporter=json --outputFile="$work/report.json" \
     --testNamePattern "^(?!$NOT_YET)" >"$work/out" 2>&1 || true
 [ -s "$work/report.json" ] || { tail -30 "$work/out" >&2; exit 1; }
 node -e '
 const report = JSON.parse(require("fs").readFileSync(process.argv[1], "utf8"))
 const all = report.testResults.flatMap((file) => file.assertionResults)
 const of = (status) => all.filter((test) => test.status === status)
-for (const test of of("failed")) console.log(`failed: ${test.fullName}: ${(test.failureMessages[0] ?? "").split("\n")[0]}`)
+for (const test of of("failed").slice(0, 20)) console.log(`failed: ${test.fullName}: ${(test.failureMessages[0] ?? "").split("\n")[0]}`)
 console.log(`Durable Streams: ${of("passed").length} passed, ${of("failed").length} failed, ` +
   `${all.length - of("passed").length - of("failed").length} not run`)
 process.exit(of("failed").length || !of("passed").length ? 1 : 0)

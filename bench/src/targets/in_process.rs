@@ -63,7 +63,7 @@ impl Target for InProcess {
             ..FeedOptions::default()
         };
         for feed in feed_names("load", plan.spec.clients) {
-            block_on(self.handle().create_feed(&feed, options))?;
+            block_on(self.handle().create_feed(&feed, options.clone()))?;
         }
         Ok(())
     }
