@@ -99,7 +99,7 @@ impl<'a> Ground<'a> {
 }
 
 fn check(feed: &Feed, batch: &FrameView<'_>) -> Result<Decision, Error> {
-    check_token(feed, batch)?;
+    check_token(feed, batch.fencing_token().map(Epoch))?;
     let decision = check_content(&Ground::of(feed), batch)?;
     if matches!(decision, Decision::Accept { open: true, .. }) && batch.fencing_token().is_some() {
         return Err(Error::NoOpenStream {
@@ -136,22 +136,7 @@ fn check_producer(ground: &Ground<'_>, batch: &FrameView<'_>) -> Result<Decision
                 let last = newest.map_or(0, |state| state.last_range.1);
                 return Ok(Decision::Duplicate(duplicate(range, last, last_sequence)));
             }
-            Verdict::StaleEpoch { current } => {
-                return Err(Error::ProducerFenced {
-                    epoch: producer.epoch,
-                    current,
-                });
-            }
-            Verdict::InvalidEpochStart => {
-                let (epoch, sequence) = (producer.epoch, producer.sequence);
-                return Err(Error::ProducerEpochStart { epoch, sequence });
-            }
-            Verdict::Gap { expected } => {
-                return Err(Error::ProducerGap {
-                    expected,
-                    received: producer.sequence,
-                });
-            }
+            refused => is_duplicate(refused, producer.epoch, producer.sequence).map(drop)?,
         }
     }
     check_match(ground.last, batch)?;
@@ -166,10 +151,25 @@ fn check_producer(ground: &Ground<'_>, batch: &FrameView<'_>) -> Result<Decision
     })
 }
 
-fn check_token(feed: &Feed, batch: &FrameView<'_>) -> Result<(), Error> {
-    match batch.fencing_token() {
-        Some(token) if Epoch(token) != feed.epoch => Err(Error::Fenced {
-            token: Epoch(token),
+/// Whether a producer's request was done before; what it is refused for, if it is.
+pub(crate) fn is_duplicate(verdict: Verdict, epoch: u64, sequence: u64) -> Result<bool, Error> {
+    match verdict {
+        Verdict::Accepted { .. } => Ok(false),
+        Verdict::Duplicate { .. } => Ok(true),
+        Verdict::StaleEpoch { current } => Err(Error::ProducerFenced { epoch, current }),
+        Verdict::InvalidEpochStart => Err(Error::ProducerEpochStart { epoch, sequence }),
+        Verdict::Gap { expected } => Err(Error::ProducerGap {
+            expected,
+            received: sequence,
+        }),
+    }
+}
+
+/// LEASE-1, LEASE-2: of whatever a writer asks for.
+pub(crate) fn check_token(feed: &Feed, token: Option<Epoch>) -> Result<(), Error> {
+    match token {
+        Some(token) if token != feed.epoch => Err(Error::Fenced {
+            token,
             current: feed.epoch,
         }),
         None if feed.options.exclusive => Err(Error::TokenRequired {

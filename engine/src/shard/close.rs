@@ -13,14 +13,14 @@ use sealog_frame::Batch;
 
 use super::write::{Answer, not_found};
 use super::{FeedRef, LogService};
-use crate::append::AppendResult;
+use crate::append::{AppendResult, check_token, is_duplicate};
 use crate::commit::CommitKind;
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::feed::{Closing, Feed};
-use crate::ids::{Epoch, FeedId};
+use crate::feed::Closing;
+use crate::ids::{Epoch, FeedId, StreamId};
 use crate::limits::ATTRIBUTES_BYTES_MAX;
-use crate::producer::{Producers, Verdict};
+use crate::producer::Producers;
 use crate::sync::Permit;
 use crate::wal::entry::Change;
 
@@ -103,11 +103,7 @@ impl<E: Env> LogService<E> {
             let time_ms = self.env.realtime_ms();
             let note = request.note;
             self.seal_last(id);
-            self.change(
-                id,
-                crate::ids::StreamId(0),
-                &Change::FeedClosed { note, time_ms },
-            );
+            self.change(id, StreamId(0), &Change::FeedClosed { note, time_ms });
             self.tails.notify(id);
         }
         let feeds = self.feeds.borrow();
@@ -130,7 +126,7 @@ impl<E: Env> LogService<E> {
         let known = feeds.get(id).and_then(|feed| feed.producers.as_deref());
         let nobody = Producers::default();
         let verdict = known.unwrap_or(&nobody).judge(producer, *epoch, *sequence);
-        verdict_of(verdict, *epoch, *sequence)
+        is_duplicate(verdict, *epoch, *sequence)
     }
 
     /// Seals the open stream, unless an abandoned one is in the way: its fate is an operator's.
@@ -143,31 +139,5 @@ impl<E: Env> LogService<E> {
         if let Some((name, stream)) = open {
             let _ = self.seal_stream(&name, stream, CommitKind::Sealed, String::new());
         }
-    }
-}
-
-fn check_token(feed: &Feed, token: Option<Epoch>) -> Result<()> {
-    match token {
-        Some(token) if token != feed.epoch => Err(Error::Fenced {
-            token,
-            current: feed.epoch,
-        }),
-        None if feed.options.exclusive => Err(Error::TokenRequired {
-            feed: feed.name.to_string(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn verdict_of(verdict: Verdict, epoch: u64, sequence: u64) -> Result<bool> {
-    match verdict {
-        Verdict::Accepted { .. } => Ok(false),
-        Verdict::Duplicate { .. } => Ok(true),
-        Verdict::StaleEpoch { current } => Err(Error::ProducerFenced { epoch, current }),
-        Verdict::InvalidEpochStart => Err(Error::ProducerEpochStart { epoch, sequence }),
-        Verdict::Gap { expected } => Err(Error::ProducerGap {
-            expected,
-            received: sequence,
-        }),
     }
 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use sealog_frame::{Batch, FrameView, Stamp, TimestampMode};
 
 use super::LogService;
-use crate::append::{AppendResult, Decision, Lease, judge};
+use crate::append::{AppendResult, Decision, Lease, check_token, judge};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -365,20 +365,7 @@ impl<E: Env> LogService<E> {
         let stream = {
             let feeds = self.feeds.borrow();
             let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
-            match token {
-                Some(token) if token != feed.epoch => {
-                    return Err(Error::Fenced {
-                        token,
-                        current: feed.epoch,
-                    });
-                }
-                None if feed.options.exclusive => {
-                    return Err(Error::TokenRequired {
-                        feed: name.to_owned(),
-                    });
-                }
-                _ => {}
-            }
+            check_token(feed, token)?;
             let open = feed.open_stream().map(|stream| stream.id);
             open.ok_or_else(|| Error::NoOpenStream {
                 feed: name.to_owned(),

@@ -135,7 +135,7 @@ impl HttpService {
             return;
         };
         let is_h2 = ahead.starts_with(H2_PREFACE);
-        let io = HyperIo::new(Rc::new(stream), ahead);
+        let io = HyperIo::new(stream, ahead);
         let service = self.clone();
         let answer = service_fn(move |request| answer(service.clone(), request));
         if is_h2 {

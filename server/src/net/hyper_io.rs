@@ -7,7 +7,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -19,14 +18,14 @@ const READ_BYTES: usize = 16 << 10;
 
 /// A connection.
 pub(crate) struct HyperIo {
-    stream: Rc<Stream>,
+    stream: Stream,
     /// Read already.
     ahead: Vec<u8>,
 }
 
 impl HyperIo {
     /// `ahead` was read of `stream` already.
-    pub(crate) fn new(stream: Rc<Stream>, ahead: Vec<u8>) -> Self {
+    pub(crate) fn new(stream: Stream, ahead: Vec<u8>) -> Self {
         Self { stream, ahead }
     }
 }

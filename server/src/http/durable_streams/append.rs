@@ -20,9 +20,6 @@ use crate::http::Body;
 /// Largest number of a producer: what JavaScript counts exactly.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-/// Messages of a body.
-pub(super) struct Collected<'a>(pub(super) Vec<&'a [u8]>);
-
 /// Who sends, and which of its requests it is.
 pub(super) struct Producer {
     id: String,
@@ -39,12 +36,12 @@ impl Producer {
 }
 
 /// Takes a body apart: JSON values of an array one level deep, or all of it.
-pub(super) fn messages(body: &[u8], json: bool, creating: bool) -> Result<Collected<'_>, Refused> {
+pub(super) fn messages(body: &[u8], json: bool, creating: bool) -> Result<Vec<&[u8]>, Refused> {
     if body.is_empty() {
-        return Ok(Collected(Vec::new()));
+        return Ok(Vec::new());
     }
     if !json {
-        return Ok(Collected(vec![body]));
+        return Ok(vec![body]);
     }
     let bad = |error: serde_json::Error| Refused::bad(&format!("the body is not JSON: {error}"));
     let is_array = body.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[');
@@ -55,9 +52,7 @@ pub(super) fn messages(body: &[u8], json: bool, creating: bool) -> Result<Collec
     if values.is_empty() && !creating {
         return Err(Refused::bad("an empty array appends nothing"));
     }
-    Ok(Collected(
-        values.into_iter().map(|v| v.get().as_bytes()).collect(),
-    ))
+    Ok(values.into_iter().map(|v| v.get().as_bytes()).collect())
 }
 
 impl Call {
@@ -86,7 +81,7 @@ impl Call {
                 )));
             }
         }
-        let Collected(messages) = messages(&body, traits.is_json(), false)?;
+        let messages = messages(&body, traits.is_json(), false)?;
         let batch = match messages.is_empty() {
             true => None,
             false => Some(self.batch(&messages, producer.as_ref())?),
@@ -135,15 +130,18 @@ impl Call {
         closes: bool,
     ) -> Result<Written, Error> {
         let handle = self.service.side.handle();
-        if let (Some(batch), false) = (&batch, closes) {
-            let appended = handle.append(&self.name, batch.clone()).await?;
-            return Ok(Written {
-                appended: Some(appended),
-                next: appended.last + 1,
-                duplicate: appended.duplicate,
-                closed: false,
-            });
-        }
+        let batch = match batch {
+            Some(batch) if !closes => {
+                let appended = handle.append(&self.name, batch).await?;
+                return Ok(Written {
+                    appended: Some(appended),
+                    next: appended.last + 1,
+                    duplicate: appended.duplicate,
+                    closed: false,
+                });
+            }
+            batch => batch,
+        };
         let request = CloseRequest {
             producer: match (&batch, producer) {
                 (None, Some(by)) => Some((by.id.clone().into_bytes(), by.epoch, by.sequence)),

@@ -9,7 +9,7 @@ use hyper::header::{self, HOST};
 use hyper::{Response, StatusCode};
 use sealog_engine::{FeedInfo, MakeRequest};
 
-use super::append::{Collected, messages};
+use super::append::messages;
 use super::{Answered, Call, ROOT, Refused, Traits, empty, named, offset, put};
 use crate::http::Body;
 
@@ -25,9 +25,10 @@ impl Call {
             return self.found(&info, &traits, &asked, closed);
         }
         let body = self.collect(body).await?;
-        let batch = match messages(&body, asked.is_json(), true)? {
-            Collected(messages) if messages.is_empty() => None,
-            Collected(messages) => Some(self.batch(&messages, None)?),
+        let messages = messages(&body, asked.is_json(), true)?;
+        let batch = match messages.is_empty() {
+            true => None,
+            false => Some(self.batch(&messages, None)?),
         };
         let request = MakeRequest {
             options: asked.options(),

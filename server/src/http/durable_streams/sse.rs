@@ -131,41 +131,41 @@ impl Reader {
             }
             self.first = false;
             self.done = chunk.ended || is_over;
-            return Some(self.told(data, &chunk));
+            return Some(self.told(&data, &chunk));
         }
         None
     }
 
     /// What of a chunk may be told now.
-    fn take(&mut self, chunk: &ReadChunk) -> Option<Vec<u8>> {
+    fn take(&mut self, chunk: &ReadChunk) -> Option<String> {
         let payloads = payloads(chunk).ok()?;
         self.next = chunk.next;
         if payloads.is_empty() && !chunk.ended {
-            return Some(Vec::new());
+            return Some(String::new());
         }
         let data = match self.coding {
-            Coding::Json if payloads.is_empty() => Vec::new(),
-            Coding::Json => json_array(&payloads),
-            Coding::Base64 => STANDARD.encode(payloads.concat()).into_bytes(),
+            Coding::Json if payloads.is_empty() => String::new(),
+            Coding::Json => lossy(&json_array(&payloads)),
+            Coding::Base64 => STANDARD.encode(payloads.concat()),
             Coding::Text => {
                 let mut text = std::mem::take(&mut self.held);
                 text.extend_from_slice(&payloads.concat());
                 if !chunk.ended && ends_within_a_character(&text) {
                     self.held = text;
-                    return Some(Vec::new());
+                    return Some(String::new());
                 }
-                String::from_utf8_lossy(&text).into_owned().into_bytes()
+                lossy(&text)
             }
         };
         self.told = chunk.next;
         Some(data)
     }
 
-    fn told(&mut self, data: Vec<u8>, chunk: &ReadChunk) -> Bytes {
+    fn told(&mut self, data: &str, chunk: &ReadChunk) -> Bytes {
         let mut events = String::new();
         if !data.is_empty() {
             events.push_str("event: data\n");
-            push_lines(&mut events, &String::from_utf8_lossy(&data));
+            push_lines(&mut events, data);
             events.push('\n');
         }
         let mut control = serde_json::json!({ "streamNextOffset": offset::format(self.told) });
@@ -184,6 +184,10 @@ impl Reader {
         events.push_str("\n\n");
         events.into()
     }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Adds `text` as `data:` lines.
