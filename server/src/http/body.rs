@@ -10,8 +10,15 @@ use std::task::{Context, Poll};
 use futures_lite::Stream;
 use hyper::body::{Bytes, Frame, SizeHint};
 
-/// The body of an answer.
-pub(crate) enum Body {
+use super::pulse::Running;
+
+/// The body of an answer, and its request, which runs until it has been handed over.
+pub(crate) struct Body {
+    content: Content,
+    running: Option<Running>,
+}
+
+enum Content {
     /// All of it, once.
     Whole(Bytes),
     /// As it comes.
@@ -21,7 +28,31 @@ pub(crate) enum Body {
 impl Body {
     /// No bytes.
     pub(crate) fn empty() -> Self {
-        Self::Whole(Bytes::new())
+        Self::whole(Bytes::new())
+    }
+
+    /// These bytes.
+    pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
+        let content = Content::Whole(bytes.into());
+        Self {
+            content,
+            running: None,
+        }
+    }
+
+    /// Bytes as they come.
+    pub(crate) fn live(stream: impl Stream<Item = Bytes> + 'static) -> Self {
+        let content = Content::Live(Box::pin(stream));
+        Self {
+            content,
+            running: None,
+        }
+    }
+
+    /// Keeps the request running until the body has been handed over.
+    pub(super) fn until_sent(mut self, running: Running) -> Self {
+        self.running = Some(running);
+        self
     }
 }
 
@@ -33,10 +64,10 @@ impl hyper::body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut *self {
-            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Live(stream) => stream
+        match &mut self.content {
+            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Live(stream) => stream
                 .as_mut()
                 .poll_next(cx)
                 .map(|next| next.map(|bytes| Ok(Frame::data(bytes)))),
@@ -44,13 +75,13 @@ impl hyper::body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+        matches!(&self.content, Content::Whole(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Live(_) => SizeHint::default(),
+        match &self.content {
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Live(_) => SizeHint::default(),
         }
     }
 }

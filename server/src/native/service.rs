@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use sealog_engine::{Event, ShardSide};
+use sealog_engine::{Budget, Event, ShardSide};
 use sealog_frame::FrameLimits;
 use sealog_protocol::{Features, HEADER_BYTES, PROTOCOL_VERSION, ShardAddress, Welcome};
 
@@ -118,6 +118,11 @@ impl NativeService {
             changed: Event::new(),
             over: Event::new(),
         })
+    }
+
+    /// What bounds long messages that come, and records that leave, for all front ends of the shard.
+    pub(crate) fn budgets(&self) -> (Budget, Budget) {
+        (self.memory.receiving.clone(), self.memory.sending.clone())
     }
 
     /// Serves what `listener` accepts, until the shard drains.

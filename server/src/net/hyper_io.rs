@@ -1,17 +1,20 @@
 //! Hyper: a connection of a shard as hyper reads and writes it.
 //!
 //! **Invariants**
-//! - What was read to tell one protocol from another is given first.
+//! - Whatever comes, leaves or does not is noted in the connection's pulse.
 //!
 //! **Not here**: which protocol it is (`http`).
 
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
+use sealog_engine::ShardSide;
 
 use super::Stream;
+use crate::http::Pulse;
 
 /// Bytes taken from the socket at once.
 const READ_BYTES: usize = 16 << 10;
@@ -19,32 +22,32 @@ const READ_BYTES: usize = 16 << 10;
 /// A connection.
 pub(crate) struct HyperIo {
     stream: Stream,
-    /// Read already.
-    ahead: Vec<u8>,
+    pulse: Rc<Pulse>,
+    side: ShardSide,
 }
 
 impl HyperIo {
-    /// `ahead` was read of `stream` already.
-    pub(crate) fn new(stream: Stream, ahead: Vec<u8>) -> Self {
-        Self { stream, ahead }
+    pub(crate) fn new(stream: Stream, (pulse, side): (Rc<Pulse>, ShardSide)) -> Self {
+        Self {
+            stream,
+            pulse,
+            side,
+        }
     }
 }
 
 impl Read for HyperIo {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.ahead.is_empty() {
-            let given = self.ahead.len().min(buf.remaining());
-            buf.put_slice(&self.ahead[..given]);
-            self.ahead.drain(..given);
-            return Poll::Ready(Ok(()));
-        }
         let mut bytes = [0; READ_BYTES];
         let most = bytes.len().min(buf.remaining());
         let read = ready!(self.stream.poll_read(cx, &mut bytes[..most]))?;
+        if read > 0 {
+            self.pulse.received(self.side.monotonic_ns());
+        }
         buf.put_slice(&bytes[..read]);
         Poll::Ready(Ok(()))
     }
@@ -56,7 +59,10 @@ impl Write for HyperIo {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream.poll_write(cx, buf)
+        let written = self.stream.poll_write(cx, buf);
+        let now_ns = self.side.monotonic_ns();
+        self.pulse.sent(written.is_ready(), now_ns);
+        written
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -63,7 +63,7 @@ impl Front {
     pub(super) fn begin(self, side: ShardSide) {
         let service = NativeService::new(side.clone(), self.options.clone());
         self.state.note_meters(service.meters.clone());
-        let http = HttpService::new(side.clone(), self.http_options());
+        let http = HttpService::new(side.clone(), self.http_options(), service.budgets());
         let listening = self.listen(&service).and_then(|()| self.listen_http(&http));
         let _ = self.up.send(listening.map_err(|error| error.to_string()));
         let (control, commands) = flume::unbounded();

@@ -4,9 +4,8 @@
 //! - What is refused has no effects; a producer's sequence moves only with its data.
 //! - A duplicate is told before anything else that would refuse it.
 
-use http_body_util::{BodyExt, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT};
 use hyper::{Response, StatusCode};
 use sealog_engine::append::AppendResult;
 use sealog_engine::{CloseRequest, Error, FeedInfo};
@@ -16,6 +15,7 @@ use serde_json::value::RawValue;
 use super::traits::is_same_type;
 use super::{Answered, Call, Refused, empty, named, offset, put};
 use crate::http::Body;
+use crate::http::intake::{self, Taken, Untaken};
 
 /// Largest number of a producer: what JavaScript counts exactly.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
@@ -86,6 +86,8 @@ impl Call {
             true => None,
             false => Some(self.batch(&messages, producer.as_ref())?),
         };
+        let close_only = body.is_empty();
+        let _place = body.release();
         let advanced = self.advance(&info, producer.as_ref()).await?;
         let done = self.write(&info, producer.as_ref(), batch, closes).await;
         if let (Err(_), Some((sequence, before))) = (&done, advanced) {
@@ -95,7 +97,7 @@ impl Call {
             // It was closed meanwhile.
             Err(Error::FeedClosed { .. }) => {
                 let (info, _) = self.known_stream().await?;
-                on_closed(&info, producer.as_ref(), body.is_empty())
+                on_closed(&info, producer.as_ref(), close_only)
             }
             done => self.answer_append(done?, producer.as_ref()).await,
         }
@@ -193,17 +195,32 @@ impl Call {
     }
 
     /// The whole body, if it is within what a record may be.
-    pub(super) async fn collect(&self, body: Incoming) -> Result<Bytes, Refused> {
-        let most = self.service.side.handle().frame_limits().record_bytes_max;
-        match Limited::new(body, most).collect().await {
-            Ok(whole) => Ok(whole.to_bytes()),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                let text = format!("the body is longer than {most} bytes");
-                let refused = Refused::new(StatusCode::PAYLOAD_TOO_LARGE, text);
-                Err(refused.with(CONNECTION, "close"))
-            }
-            Err(error) => Err(Refused::bad(&format!("the body did not come: {error}"))),
-        }
+    pub(super) async fn collect(&self, body: Incoming) -> Result<Taken, Refused> {
+        let side = &self.service.side;
+        let most = side.handle().frame_limits().record_bytes_max;
+        let waits = self.head.headers.contains_key(EXPECT);
+        let taken = intake::take(body, (most, waits), (side, &self.service.receiving)).await;
+        taken.map_err(|why| {
+            let (status, text) = match why {
+                Untaken::TooLong => (
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!("the body is longer than {most} bytes"),
+                ),
+                Untaken::TooSlow => (
+                    StatusCode::REQUEST_TIMEOUT,
+                    "the body did not come in time".to_owned(),
+                ),
+                Untaken::Broken(error) => (
+                    StatusCode::BAD_REQUEST,
+                    format!("the body did not come: {error}"),
+                ),
+                Untaken::Ending => (
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "the server ends".to_owned(),
+                ),
+            };
+            Refused::new(status, text).with(CONNECTION, "close")
+        })
     }
 
     pub(super) fn batch(

@@ -30,6 +30,7 @@ impl Call {
             true => None,
             false => Some(self.batch(&messages, None)?),
         };
+        let _place = body.release();
         let request = MakeRequest {
             options: asked.options(),
             batch,

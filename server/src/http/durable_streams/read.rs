@@ -13,7 +13,7 @@ use hyper::body::Bytes;
 use hyper::header::{self, IF_NONE_MATCH};
 use hyper::{Response, StatusCode};
 use percent_encoding::percent_decode_str;
-use sealog_engine::{FeedInfo, ReadChunk, ReadFrom, ReadRequest};
+use sealog_engine::{FeedInfo, Held, ReadChunk, ReadFrom, ReadRequest};
 use sealog_frame::FrameView;
 
 use super::offset::{self, Offset};
@@ -91,7 +91,7 @@ impl Call {
     fn tail(&self, info: &FeedInfo, traits: &Traits) -> Response<Body> {
         let mut response = empty(StatusCode::OK);
         if traits.is_json() {
-            *response.body_mut() = Body::Whole(Bytes::from_static(b"[]"));
+            *response.body_mut() = Body::whole(Bytes::from_static(b"[]"));
         }
         put(&mut response, header::CONTENT_TYPE, &traits.content_type);
         put(&mut response, header::CACHE_CONTROL, "no-store");
@@ -106,12 +106,13 @@ impl Call {
 
     async fn catch_up(&self, info: &FeedInfo, traits: &Traits, from: u64) -> Answered {
         let request = self.request(info, from, Duration::ZERO);
-        let chunk = self.service.side.handle().read(request).await?;
-        self.records(info, traits, &chunk)
+        let engine = self.service.side.handle();
+        let chunk = engine.read_within(request, &self.service.sending).await?;
+        self.records(info, traits, chunk)
     }
 
     /// Records as an answer, unless the client has them.
-    fn records(&self, info: &FeedInfo, traits: &Traits, chunk: &ReadChunk) -> Answered {
+    fn records(&self, info: &FeedInfo, traits: &Traits, chunk: ReadChunk) -> Answered {
         let etag = format!(
             "\"{:x}-{}-{}{}\"",
             info.id.0,
@@ -121,11 +122,13 @@ impl Call {
         );
         let known = self.header(IF_NONE_MATCH.as_str())?;
         let is_known = known.is_some_and(|known| is_listed(known, &etag));
+        let (next, up_to_date, closed) = (chunk.next, chunk.next >= chunk.tail, chunk.ended);
         let mut response = match is_known {
             true => empty(StatusCode::NOT_MODIFIED),
             false => {
                 let mut response = empty(StatusCode::OK);
-                *response.body_mut() = Body::Whole(joined(chunk, traits)?.into());
+                let bytes = joined(&chunk, traits)?;
+                *response.body_mut() = Body::whole(held(bytes, chunk));
                 put(&mut response, header::CONTENT_TYPE, &traits.content_type);
                 response
             }
@@ -136,14 +139,14 @@ impl Call {
             header::CACHE_CONTROL,
             "public, max-age=60, stale-while-revalidate=300",
         );
-        let up_to_date = chunk.next >= chunk.tail;
-        put_position(&mut response, chunk.next, up_to_date, chunk.ended);
+        put_position(&mut response, next, up_to_date, closed);
         Ok(response)
     }
 
     async fn poll(&self, info: &FeedInfo, traits: &Traits, from: u64, query: &Query) -> Answered {
         let request = self.request(info, from, POLL_WAIT);
-        let read = self.service.side.handle().read(request);
+        let engine = self.service.side.handle();
+        let read = engine.read_within(request, &self.service.sending);
         let chunk = match self.service.unless_draining(read).await {
             Poll::Ready(chunk) => chunk?,
             Poll::Pending => ReadChunk {
@@ -154,7 +157,7 @@ impl Call {
             },
         };
         let mut response = match chunk.frames.is_empty() {
-            false => self.records(info, traits, &chunk)?,
+            false => self.records(info, traits, chunk)?,
             true => {
                 let mut response = empty(StatusCode::NO_CONTENT);
                 put(&mut response, header::CACHE_CONTROL, "no-store");
@@ -181,6 +184,20 @@ impl Call {
             ..ReadRequest::new(&self.name)
         }
     }
+}
+
+/// Bytes made of a chunk, and in its place within the memory of what leaves.
+pub(super) fn held(bytes: Vec<u8>, chunk: ReadChunk) -> Bytes {
+    struct Sent(
+        Vec<u8>,
+        #[allow(dead_code, reason = "held until it is sent")] Held,
+    );
+    impl AsRef<[u8]> for Sent {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Sent(bytes, chunk.held))
 }
 
 /// Whether a list of entity tags has this one, weak or not, or all.

@@ -43,7 +43,7 @@ impl Refused {
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::Whole(format!("{}\n", self.text).into()));
+        let mut response = Response::new(Body::whole(format!("{}\n", self.text)));
         *response.status_mut() = self.status;
         put(
             &mut response,

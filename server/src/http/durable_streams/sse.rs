@@ -21,7 +21,7 @@ use hyper::{Response, StatusCode};
 use sealog_engine::ids::FeedId;
 use sealog_engine::{FeedInfo, ReadChunk, ReadFrom, ReadRequest};
 
-use super::read::{Query, json_array, payloads};
+use super::read::{Query, held, json_array, payloads};
 use super::{Call, Traits, empty, named, offset, put};
 use crate::cli::time;
 use crate::http::{Body, HttpService};
@@ -91,9 +91,11 @@ impl Call {
             Some((events, reader))
         });
         let mut response = empty(StatusCode::OK);
-        *response.body_mut() = Body::Live(Box::pin(events));
+        *response.body_mut() = Body::live(events);
         put(&mut response, header::CONTENT_TYPE, "text/event-stream");
         put(&mut response, header::CACHE_CONTROL, "no-cache");
+        // Proxies that gather answers must not gather this one.
+        put(&mut response, named("x-accel-buffering"), "no");
         if coding == Coding::Base64 {
             put(&mut response, named("stream-sse-data-encoding"), "base64");
         }
@@ -119,7 +121,8 @@ impl Reader {
                 ..ReadRequest::new(&self.name)
             };
             let handle = self.service.side.handle().clone();
-            let read = self.service.unless_draining(handle.read(request)).await;
+            let read = handle.read_within(request, &self.service.sending);
+            let read = self.service.unless_draining(read).await;
             let Poll::Ready(Ok(chunk)) = read else {
                 return None;
             };
@@ -131,7 +134,8 @@ impl Reader {
             }
             self.first = false;
             self.done = chunk.ended || is_over;
-            return Some(self.told(&data, &chunk));
+            let events = self.told(&data, &chunk);
+            return Some(held(events, chunk));
         }
         None
     }
@@ -161,7 +165,7 @@ impl Reader {
         Some(data)
     }
 
-    fn told(&mut self, data: &str, chunk: &ReadChunk) -> Bytes {
+    fn told(&mut self, data: &str, chunk: &ReadChunk) -> Vec<u8> {
         let mut events = String::new();
         if !data.is_empty() {
             events.push_str("event: data\n");
@@ -182,7 +186,7 @@ impl Reader {
         events.push_str("event: control\ndata:");
         events.push_str(&control.to_string());
         events.push_str("\n\n");
-        events.into()
+        events.into_bytes()
     }
 }
 

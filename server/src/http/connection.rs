@@ -1,0 +1,150 @@
+//! Connection: from a socket that was accepted to its last answer.
+//!
+//! **Invariants**
+//! - No more than `connections_max` are there; one more waits, and has the one that idles longest give way.
+//! - A connection ends when its client is done, is cut ([`Pulse`]), or the shard drains.
+//!
+//! **Not here**: what is asked (`http`).
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_lite::future::or;
+use hyper::service::service_fn;
+use hyper_util::server::conn::auto;
+
+use super::{HttpService, Pulse, answer};
+use crate::net::{HyperIo, Listener, Stream};
+
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Streams of an HTTP/2 connection at once.
+const H2_STREAMS_MAX: u32 = 256;
+/// Bytes that an HTTP/2 client may send before they are asked for, in all.
+const H2_WINDOW_BYTES: u32 = 256 << 10;
+/// Bytes that one of its requests may.
+const H2_STREAM_WINDOW_BYTES: u32 = 64 << 10;
+/// Bytes of an answer that wait for an HTTP/2 client to take them.
+const H2_SEND_BYTES: usize = 64 << 10;
+/// How often connections are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// The same while one waits for a place.
+const LOOK_FULL: Duration = Duration::from_millis(50);
+
+impl HttpService {
+    /// Serves what `listener` accepts, until the shard drains.
+    pub(crate) fn serve(self: &Rc<Self>, listener: Listener) {
+        let service = self.clone();
+        self.side.spawn("http accept", async move {
+            while let Some(stream) = service.next(&listener).await {
+                let service = service.clone();
+                let (number, pulse) = service.pulses.add(service.side.monotonic_ns());
+                service.side.clone().spawn("http connection", async move {
+                    or(service.connection(stream, &pulse), pulse.until_cut()).await;
+                    service.pulses.remove(number);
+                    service.changed.notify();
+                });
+            }
+        });
+        self.watch();
+    }
+
+    /// The next connection that there is a place for; `None`: the shard drains.
+    async fn next(&self, listener: &Listener) -> Option<Stream> {
+        let draining = async {
+            self.until_draining().await;
+            None
+        };
+        or(async { Some(self.accepted(listener).await) }, draining).await
+    }
+
+    async fn accepted(&self, listener: &Listener) -> Stream {
+        let stream = loop {
+            match listener.accept().await {
+                Ok(stream) => break stream,
+                // No descriptor left, or the caller has gone.
+                Err(_) => self.side.sleep(Duration::from_millis(10)).await,
+            }
+        };
+        while self.pulses.count() >= self.options.connections_max {
+            self.pulses.give_way(self.side.monotonic_ns());
+            let room = || (self.pulses.count() < self.options.connections_max).then_some(());
+            or(self.changed.until(room), self.side.sleep(LOOK_FULL)).await;
+        }
+        stream
+    }
+
+    /// Cuts connections whose time is over, until the shard has drained.
+    fn watch(self: &Rc<Self>) {
+        let service = self.clone();
+        self.side.spawn("http watch", async move {
+            let looks = async {
+                loop {
+                    service.side.sleep(LOOK).await;
+                    let tight = service.sending.is_contended();
+                    let now_ns = service.side.monotonic_ns();
+                    service.pulses.cut_late(now_ns, tight);
+                }
+            };
+            or(looks, service.drained()).await;
+        });
+    }
+
+    async fn connection(self: &Rc<Self>, stream: Stream, pulse: &Rc<Pulse>) {
+        let Some(stream) = self.begun(stream, pulse).await else {
+            return;
+        };
+        let io = HyperIo::new(stream, (pulse.clone(), self.side.clone()));
+        let (service, of) = (self.clone(), pulse.clone());
+        let answer = service_fn(move |request| answer(service.clone(), request, of.clone()));
+        let mut builder = auto::Builder::new(OnShard(self.clone()));
+        builder.http1().max_buf_size(HEAD_BYTES_MAX);
+        builder
+            .http2()
+            .max_concurrent_streams(H2_STREAMS_MAX)
+            .initial_connection_window_size(H2_WINDOW_BYTES)
+            .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
+            .max_send_buf_size(H2_SEND_BYTES);
+        let mut connection = pin!(builder.serve_connection(io, answer));
+        let ended = async {
+            // What was wrong with it only its client could mend.
+            let _ = connection.as_mut().await;
+            false
+        };
+        let draining = async {
+            self.until_draining().await;
+            true
+        };
+        if or(ended, draining).await {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+
+    /// TLS, if it is spoken; `None`: it was not, or the shard drains.
+    async fn begun(&self, stream: Stream, pulse: &Pulse) -> Option<Stream> {
+        let Some(config) = &self.options.tls else {
+            return Some(stream);
+        };
+        pulse.received(self.side.monotonic_ns());
+        let shaken = async { stream.shake_hands(config.clone()).await.ok() };
+        let draining = async {
+            self.until_draining().await;
+            None
+        };
+        let stream = or(shaken, draining).await?;
+        pulse.rests(self.side.monotonic_ns());
+        Some(stream)
+    }
+}
+
+/// Starts hyper's tasks on the shard.
+#[derive(Clone)]
+struct OnShard(Rc<HttpService>);
+
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for OnShard {
+    fn execute(&self, future: F) {
+        self.0.side.spawn("http stream", future);
+    }
+}
