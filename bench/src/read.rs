@@ -50,7 +50,7 @@ pub fn run(dir: &Path, options: &Options) -> Result<Report> {
     // As good as never, until the stream is sealed.
     config.wal.lane_start_bytes = config.wal.disk_bytes_max;
     let plain = PlainFile::create(&workdir.path("plain"), history)?;
-    let (target, _server) = serve(&workdir, &config)?;
+    let (target, _server) = serve(&workdir, &config, None)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -75,6 +75,7 @@ impl Run {
             Metric::P50 => self.latencies.us(0.5),
             Metric::P99 => self.latencies.us(0.99),
             Metric::P999 => self.latencies.us(0.999),
+            Metric::ServerCpu => self.cpu_us.and_then(|(_, server)| server).unwrap_or(0.0),
         }
     }
 

@@ -5,6 +5,7 @@
 //!
 //! **Not here**: peers.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -19,6 +20,7 @@ use crate::child::{Served, Server, find_program, free_address};
 use crate::generator::Target;
 use crate::targets::TargetUrl;
 use crate::targets::client::ClientTarget;
+use crate::targets::http::HttpTarget;
 use crate::targets::in_process::InProcess;
 use crate::targets::native::NativeTarget;
 use crate::workdir::{Workdir, idle_lane, prewrite};
@@ -33,15 +35,15 @@ const SERVER_VARIABLE: &str = "SEALOG_BIN";
 /// # Errors
 /// It can't be started.
 pub fn runner<'a>(bench: &'a Bench<'_>, shape: &Shape) -> Result<Runner<'a>> {
-    let (workdir, url) = (bench.workdir, &bench.options.target);
-    if !is_own(url) {
-        return Ok(Runner::Load(reach(url, shape.spec().clients)?));
+    let (workdir, url) = (bench.workdir, shape.target(&bench.options.target));
+    if !is_own(&url) {
+        return Ok(Runner::Load(reach(&url, shape.spec().clients)?));
     }
     let config = match shape {
         Shape::Sustained(_) => {
             return Ok(Runner::Fresh(Box::new(move || {
                 workdir.clear()?;
-                open(workdir, url, EngineConfig::new(workdir.data()))
+                open(workdir, &url, EngineConfig::new(workdir.data()))
             })));
         }
         Shape::Blocks(_) => {
@@ -52,12 +54,12 @@ pub fn runner<'a>(bench: &'a Bench<'_>, shape: &Shape) -> Result<Runner<'a>> {
             config.wal.lane_start_bytes = bytes;
             config
         }
-        Shape::Records(_) | Shape::OpenHalf(_) | Shape::Shards => {
+        Shape::Records(_) | Shape::Http(..) | Shape::OpenHalf(_) | Shape::Shards => {
             prewrite(&idle_lane(workdir, 1 << 30), PREWRITE_BYTES)?;
             EngineConfig::new(workdir.data())
         }
     };
-    Ok(Runner::Load(open(workdir, url, config)?))
+    Ok(Runner::Load(open(workdir, &url, config)?))
 }
 
 /// One target on a directory as it is: an engine in this process, or a server.
@@ -68,7 +70,13 @@ pub fn open(workdir: &Workdir, url: &TargetUrl, config: EngineConfig) -> Result<
     if *url == TargetUrl::InProcess {
         return Ok(Box::new(InProcess::open(config)?));
     }
-    let (target, server) = serve(workdir, &config)?;
+    if matches!(url, TargetUrl::Http | TargetUrl::HttpProducers) {
+        let http = free_address()?;
+        let (native, server) = serve(workdir, &config, Some(http))?;
+        let target = HttpTarget::new(http, native.pid, *url == TargetUrl::HttpProducers);
+        return Ok(Box::new(Served::new(target, server)));
+    }
+    let (target, server) = serve(workdir, &config, None)?;
     if *url == TargetUrl::NativeRaw {
         return Ok(Box::new(Served::new(target, server)));
     }
@@ -76,11 +84,15 @@ pub fn open(workdir: &Workdir, url: &TargetUrl, config: EngineConfig) -> Result<
     Ok(Box::new(Served::new(target, server)))
 }
 
-/// A server of its own on a directory as it is, up.
+/// A server of its own on a directory as it is, up; it speaks HTTP at `http`, if that is given.
 ///
 /// # Errors
 /// It can't be started.
-pub fn serve(workdir: &Workdir, config: &EngineConfig) -> Result<(NativeTarget, Server)> {
+pub fn serve(
+    workdir: &Workdir,
+    config: &EngineConfig,
+    http: Option<SocketAddr>,
+) -> Result<(NativeTarget, Server)> {
     let dir = workdir.path("server");
     std::fs::create_dir_all(&dir)?;
     let settings = dir.join("sealog.toml");
@@ -102,7 +114,8 @@ pub fn serve(workdir: &Workdir, config: &EngineConfig) -> Result<(NativeTarget, 
         .arg("--config")
         .arg(&settings)
         .args(["--listen", &address.to_string(), "--shard-port", "0"])
-        .args(["--http-listen", "none", "--admin-listen", "none"]);
+        .args(["--admin-listen", "none", "--http-listen"])
+        .arg(http.map_or_else(|| "none".to_owned(), |at| at.to_string()));
     let mut server = Server::start(command, &dir)?;
     let pid = Some(server.pid());
     let target = NativeTarget { address, pid };
@@ -112,8 +125,8 @@ pub fn serve(workdir: &Workdir, config: &EngineConfig) -> Result<(NativeTarget, 
 
 /// Whether the target is started here.
 pub fn is_own(url: &TargetUrl) -> bool {
-    use TargetUrl::{InProcess, Native, NativeRaw};
-    matches!(url, Native | NativeRaw | InProcess)
+    use TargetUrl::{Http, HttpProducers, InProcess, Native, NativeRaw};
+    matches!(url, Native | NativeRaw | InProcess | Http | HttpProducers)
 }
 
 /// `$SEALOG_BIN`, the one beside this program, then PATH.

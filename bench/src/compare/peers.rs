@@ -14,6 +14,7 @@ use crate::child::{Served, Server, find_program, free_address};
 use crate::generator::Target;
 use crate::targets::TargetUrl;
 use crate::targets::client::ClientTarget;
+use crate::targets::http::HttpTarget;
 use crate::targets::native::NativeTarget;
 use crate::targets::nats::NatsTarget;
 use crate::targets::resp::RedisTarget;
@@ -38,12 +39,16 @@ pub enum Peer {
     NatsAlwaysEach,
     /// NATS JetStream as it comes, a stream for each client.
     NatsDefault,
+    /// The Durable Streams server of its own project in Rust, in its durable mode.
+    DurableStreams,
+    /// The same, appends with a producer's headers.
+    DurableStreamsProducers,
     /// A server that runs already.
     Url(TargetUrl),
 }
 
 /// Those with a name.
-const NAMED: [(&str, Peer); 7] = [
+const NAMED: [(&str, Peer); 9] = [
     ("plain", Peer::Plain),
     ("plain-group", Peer::PlainGroup),
     ("redis-always", Peer::RedisAlways),
@@ -51,6 +56,8 @@ const NAMED: [(&str, Peer); 7] = [
     ("nats-always", Peer::NatsAlways),
     ("nats-always-each", Peer::NatsAlwaysEach),
     ("nats-default", Peer::NatsDefault),
+    ("durable-streams", Peer::DurableStreams),
+    ("durable-streams-producers", Peer::DurableStreamsProducers),
 ];
 
 impl Peer {
@@ -99,6 +106,7 @@ impl Peer {
         match self {
             Self::RedisAlways | Self::RedisEverysec => Some("redis-server"),
             Self::NatsAlways | Self::NatsAlwaysEach | Self::NatsDefault => Some("nats-server"),
+            Self::DurableStreams | Self::DurableStreamsProducers => Some("durable-streams-server"),
             Self::Plain | Self::PlainGroup | Self::Url(_) => None,
         }
     }
@@ -117,6 +125,10 @@ impl Peer {
     /// What its program calls itself.
     pub fn version(&self) -> Option<String> {
         let program = find_peer(self.program()?)?;
+        if matches!(self, Self::DurableStreams | Self::DurableStreamsProducers) {
+            // It would start.
+            return None;
+        }
         let output = Command::new(program).arg("--version").output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.lines().next().map(str::to_owned)
@@ -131,6 +143,8 @@ impl Peer {
             Self::RedisAlways | Self::RedisEverysec => self.start_redis(dir),
             Self::NatsAlways => self.start_nats(dir, 1),
             Self::NatsAlwaysEach | Self::NatsDefault => self.start_nats(dir, clients),
+            Self::DurableStreams => self.start_durable_streams(dir, false),
+            Self::DurableStreamsProducers => self.start_durable_streams(dir, true),
             Self::Url(url) => reach(url, clients),
             _ => Err(format!("{} is not a server", self.name()).into()),
         }
@@ -181,6 +195,19 @@ impl Peer {
         Ok(Box::new(Served::new(target, server)))
     }
 
+    fn start_durable_streams(&self, dir: &Path, producers: bool) -> Result<Box<dyn Target>> {
+        let address = free_address()?;
+        let mut command = self.command()?;
+        command
+            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
+            .args(["--durability", "wal", "--data-dir"])
+            .arg(dir.join("data"));
+        let mut server = Server::start(command, dir)?;
+        let target = HttpTarget::new(address, Some(server.pid()), producers);
+        server.wait_for(&|| target.is_up())?;
+        Ok(Box::new(Served::new(target, server)))
+    }
+
     fn command(&self) -> Result<Command> {
         let program = self.program().and_then(find_peer);
         let absent = || self.absent().unwrap_or_default();
@@ -205,7 +232,15 @@ pub fn reach(url: &TargetUrl, clients: usize) -> Result<Box<dyn Target>> {
             pid,
             streams: clients,
         }),
-        TargetUrl::Native | TargetUrl::NativeRaw | TargetUrl::InProcess => {
+        TargetUrl::DurableStreams(address) => Box::new(HttpTarget::new(address, pid, false)),
+        TargetUrl::DurableStreamsProducers(address) => {
+            Box::new(HttpTarget::new(address, pid, true))
+        }
+        TargetUrl::Native
+        | TargetUrl::NativeRaw
+        | TargetUrl::InProcess
+        | TargetUrl::Http
+        | TargetUrl::HttpProducers => {
             return Err(format!("{url} is not a server that runs already").into());
         }
     })

@@ -79,12 +79,16 @@ impl<'a> Bench<'a> {
         }
         let mut contestants = Vec::new();
         if !peers.is_empty() {
+            let url = workload.shape.target(&self.options.target);
             let target = own::runner(self, &workload.shape)?;
             let plan = self.plan(&workload.shape, &target, &pool)?;
             contestants.push(Contestant {
-                name: self.options.target.to_string(),
-                claims: match self.options.target {
-                    TargetUrl::Redis(_) | TargetUrl::Nats(_) => None,
+                name: url.to_string(),
+                claims: match url {
+                    TargetUrl::Redis(_)
+                    | TargetUrl::Nats(_)
+                    | TargetUrl::DurableStreams(_)
+                    | TargetUrl::DurableStreamsProducers(_) => None,
                     _ => Some(true),
                 },
                 plan,
@@ -117,7 +121,7 @@ impl<'a> Bench<'a> {
         let mut plan = Plan::closed(spec, options.seconds);
         plan.threads = options.threads;
         match shape {
-            Shape::Records(_) | Shape::Shards => {}
+            Shape::Records(_) | Shape::Http(..) | Shape::Shards => {}
             Shape::Blocks(_) => {
                 plan = Plan::closed(spec, options.seconds.min(BLOCKS_SECONDS_MAX));
                 plan.threads = options.threads;

@@ -6,8 +6,10 @@
 //!
 //! **Not here**: how a run is made (`contest`).
 
+use super::own;
 use super::peers::Peer;
 use crate::generator::LoadSpec;
+use crate::targets::TargetUrl;
 
 /// A comparison.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Workload {
 pub enum Shape {
     /// Closed loop of single records.
     Records(LoadSpec),
+    /// The same over HTTP, with a producer's headers or without.
+    Http(LoadSpec, bool),
     /// Closed loop of whole batches into a log that was written before, lane idle.
     Blocks(LoadSpec),
     /// The same from an empty directory over ten log budgets, lane on.
@@ -38,10 +42,20 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// What is measured, where `asked` is what was asked for.
+    pub fn target(&self, asked: &TargetUrl) -> TargetUrl {
+        match (self, own::is_own(asked)) {
+            (Self::Http(_, false), true) => TargetUrl::Http,
+            (Self::Http(_, true), true) => TargetUrl::HttpProducers,
+            _ => asked.clone(),
+        }
+    }
+
     /// The load; of shards, each shard's.
     pub fn spec(&self) -> LoadSpec {
         match self {
             Self::Records(spec)
+            | Self::Http(spec, _)
             | Self::Blocks(spec)
             | Self::Sustained(spec)
             | Self::OpenHalf(spec) => *spec,
@@ -63,6 +77,8 @@ pub enum Metric {
     P99,
     /// 999 of 1000.
     P999,
+    /// CPU time of the server's process per record.
+    ServerCpu,
 }
 
 impl Metric {
@@ -74,6 +90,7 @@ impl Metric {
             Self::P50 => "p50",
             Self::P99 => "p99",
             Self::P999 => "p99.9",
+            Self::ServerCpu => "server CPU per record",
         }
     }
 
@@ -126,7 +143,7 @@ const fn blocks(clients: usize, window: usize, record_bytes: usize) -> LoadSpec 
 }
 
 /// All of them, in the order in which they run.
-pub static WORKLOADS: [Workload; 10] = [
+pub static WORKLOADS: [Workload; 18] = [
     Workload {
         name: "100b-1x256",
         title: "100 B records, 1 client with 256 in flight",
@@ -200,7 +217,67 @@ pub static WORKLOADS: [Workload; 10] = [
         shape: Shape::Shards,
         checks: &[],
     },
+    http("http-100b-16", "100 B over HTTP, 16 clients", (16, 100)),
+    http("http-100b-64", "100 B over HTTP, 64 clients", (64, 100)),
+    http("http-1k-16", "1 KiB over HTTP, 16 clients", (16, 1024)),
+    http("http-1k-64", "1 KiB over HTTP, 64 clients", (64, 1024)),
+    http_producers(
+        "http-producers-100b-16",
+        "100 B over HTTP, 16 producers",
+        (16, 100),
+    ),
+    http_producers(
+        "http-producers-100b-64",
+        "100 B over HTTP, 64 producers",
+        (64, 100),
+    ),
+    http_producers(
+        "http-producers-1k-16",
+        "1 KiB over HTTP, 16 producers",
+        (16, 1024),
+    ),
+    http_producers(
+        "http-producers-1k-64",
+        "1 KiB over HTTP, 64 producers",
+        (64, 1024),
+    ),
 ];
+
+/// Beside the Durable Streams project's own server in Rust.
+static HTTP: [Check; 2] = [
+    check(Peer::DurableStreams, Metric::Records, 1.5, 2.0),
+    goal(Peer::DurableStreams, Metric::ServerCpu, 0.75),
+];
+static HTTP_PRODUCERS: [Check; 2] = [
+    check(Peer::DurableStreamsProducers, Metric::Records, 1.5, 2.0),
+    goal(Peer::DurableStreamsProducers, Metric::ServerCpu, 0.75),
+];
+
+const fn http(
+    name: &'static str,
+    title: &'static str,
+    (clients, record_bytes): (usize, usize),
+) -> Workload {
+    Workload {
+        name,
+        title,
+        shape: Shape::Http(LoadSpec::of(clients, 1, record_bytes), false),
+        checks: &HTTP,
+    }
+}
+
+const fn http_producers(
+    name: &'static str,
+    title: &'static str,
+    (clients, record_bytes): (usize, usize),
+) -> Workload {
+    Workload {
+        name,
+        title,
+        shape: Shape::Http(LoadSpec::of(clients, 1, record_bytes), true),
+        checks: &HTTP_PRODUCERS,
+    }
+}
 
 /// The workloads of these names, all if there are none.
 ///

@@ -7,6 +7,7 @@
 
 pub mod alarm;
 pub mod client;
+pub mod http;
 pub mod in_process;
 pub mod native;
 pub mod nats;
@@ -27,6 +28,10 @@ pub enum TargetUrl {
     NativeRaw,
     /// An engine in this process.
     InProcess,
+    /// A server of our own as one of Durable Streams.
+    Http,
+    /// The same, appends with a producer's headers.
+    HttpProducers,
     /// A Sealog server that runs already, through the client crate.
     Sealog(SocketAddr),
     /// The same, its protocol spoken raw.
@@ -35,6 +40,10 @@ pub enum TargetUrl {
     Redis(SocketAddr),
     /// A server that speaks NATS' protocol, with JetStream.
     Nats(SocketAddr),
+    /// A server that speaks Durable Streams.
+    DurableStreams(SocketAddr),
+    /// The same, appends with a producer's headers.
+    DurableStreamsProducers(SocketAddr),
 }
 
 impl fmt::Display for TargetUrl {
@@ -43,6 +52,10 @@ impl fmt::Display for TargetUrl {
             Self::Native => write!(f, "native"),
             Self::NativeRaw => write!(f, "native-raw"),
             Self::InProcess => write!(f, "in-process"),
+            Self::Http => write!(f, "http"),
+            Self::HttpProducers => write!(f, "http-producers"),
+            Self::DurableStreams(address) => write!(f, "http://{address}"),
+            Self::DurableStreamsProducers(address) => write!(f, "http-producers://{address}"),
             Self::Sealog(address) => write!(f, "sealog://{address}"),
             Self::SealogRaw(address) => write!(f, "sealog-raw://{address}"),
             Self::Redis(address) => write!(f, "redis://{address}"),
@@ -59,9 +72,11 @@ impl FromStr for TargetUrl {
             "native" => return Ok(Self::Native),
             "native-raw" => return Ok(Self::NativeRaw),
             "in-process" => return Ok(Self::InProcess),
+            "http" => return Ok(Self::Http),
+            "http-producers" => return Ok(Self::HttpProducers),
             _ => {}
         }
-        let wanted = "native, native-raw, in-process, sealog://, sealog-raw://, redis:// or nats://HOST:PORT";
+        let wanted = "native, native-raw, in-process, http, http-producers, sealog://, sealog-raw://, http://, http-producers://, redis:// or nats://HOST:PORT";
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| format!("target {text:?} is not one of {wanted}"))?;
@@ -77,6 +92,8 @@ impl FromStr for TargetUrl {
             "sealog-raw" => Ok(Self::SealogRaw(address)),
             "redis" => Ok(Self::Redis(address)),
             "nats" => Ok(Self::Nats(address)),
+            "http" => Ok(Self::DurableStreams(address)),
+            "http-producers" => Ok(Self::DurableStreamsProducers(address)),
             _ => Err(format!("target {text:?} is not one of {wanted}")),
         }
     }
