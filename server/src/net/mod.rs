@@ -1,26 +1,27 @@
-//! Net: sockets of the shards, on glommio.
+//! Net: sockets of the shards.
 //!
 //! **Invariants**
-//! - This is the only file of the server that names glommio.
+//! - Here alone the server names glommio: the executor that waits for the sockets (`poller`).
 //! - A port is claimed at start and listened on only once the logs behind it serve.
 //! - Reading and writing go on independently of each other; both are cancel safe.
 //!
 //! **Not here**: what is said (`native`), tasks and timers (the engine's shards have them).
 
 mod hyper_io;
+mod poller;
 mod tls;
 
-use std::cell::{Cell, RefCell};
-use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{FromRawFd, IntoRawFd};
-use std::pin::Pin;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use futures_lite::{AsyncRead, AsyncWrite};
-use glommio::net::{TcpListener, TcpStream};
 pub(crate) use hyper_io::HyperIo;
+pub(crate) use poller::Poller;
+use poller::Watched;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Type};
 use tls::TlsStream;
@@ -60,17 +61,24 @@ impl Claim {
         Ok(Self { socket, address })
     }
 
-    /// Listens, on the shard that calls.
-    pub(crate) fn listen(self) -> io::Result<Listener> {
+    /// Listens, on the poller's shard.
+    pub(crate) fn listen(self, poller: &Rc<Poller>) -> io::Result<Listener> {
         self.socket.listen(BACKLOG)?;
-        // SAFETY: the descriptor is a TCP socket that nobody else owns from here on.
-        let listener = unsafe { TcpListener::from_raw_fd(self.socket.into_raw_fd()) };
-        Ok(Listener(listener))
+        let watched = poller.watch(&self.socket)?;
+        Ok(Listener {
+            listener: self.socket.into(),
+            watched,
+            poller: poller.clone(),
+        })
     }
 }
 
 /// Accepts connections on one shard.
-pub(crate) struct Listener(TcpListener);
+pub(crate) struct Listener {
+    listener: TcpListener,
+    watched: Watched,
+    poller: Rc<Poller>,
+}
 
 impl Listener {
     /// The next connection.
@@ -78,12 +86,15 @@ impl Listener {
     /// # Cancel safety
     /// Cancel safe: a connection that arrived meanwhile waits for the next call.
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
-        let stream = self.0.accept().await.map_err(io::Error::from)?;
-        stream.set_nodelay(true).map_err(io::Error::from)?;
+        let accept = || self.listener.accept();
+        let (stream, peer) = poll_fn(|cx| self.watched.read.poll(cx, accept)).await?;
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
         Ok(Stream {
-            peer: stream.peer_addr().ok(),
+            peer: Some(peer),
             socket: Socket {
-                stream: RefCell::new(stream),
+                watched: self.poller.watch(&stream)?,
+                stream,
                 written: Cell::new(0),
             },
             tls: None,
@@ -93,29 +104,39 @@ impl Listener {
 
 /// A TCP connection.
 struct Socket {
-    stream: RefCell<TcpStream>,
+    stream: TcpStream,
+    watched: Watched,
     /// Bytes that the system has taken to be sent.
     written: Cell<u64>,
 }
 
 impl Socket {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buf)
+        let read = ready!(
+            self.watched
+                .read
+                .poll(cx, || (&self.stream).read(&mut *buf))
+        )?;
+        if read < buf.len() && read > 0 {
+            self.watched.read.spent();
+        }
+        Poll::Ready(Ok(read))
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf))?;
+        let written = ready!(self.watched.write.poll(cx, || (&self.stream).write(buf)))?;
         self.written.set(self.written.get() + written as u64);
         Poll::Ready(Ok(written))
     }
 
-    fn poll_close(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream.borrow_mut()).poll_close(cx)
+    /// Says that nothing more will be written.
+    fn close(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
     }
 
     async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
-            match std::future::poll_fn(|cx| self.poll_write(cx, buf)).await? {
+            match poll_fn(|cx| self.poll_write(cx, buf)).await? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 bytes => buf = &buf[bytes..],
             }
@@ -186,7 +207,7 @@ impl Stream {
         if let Some(tls) = &self.tls {
             ready!(tls.poll_finish(&self.socket, cx))?;
         }
-        self.socket.poll_close(cx)
+        Poll::Ready(self.socket.close())
     }
 
     /// Bytes that the system has taken so far: as long as they grow, the other side takes something.
@@ -200,6 +221,6 @@ impl Stream {
             tls.finish(&self.socket).await;
         }
         // The other side may be gone already.
-        let _ = std::future::poll_fn(|cx| self.socket.poll_close(cx)).await;
+        let _ = self.socket.close();
     }
 }

@@ -20,7 +20,7 @@ use super::Notice;
 use super::state::State;
 use crate::http::{HttpOptions, HttpService, Lifetimes};
 use crate::native::{NativeOptions, NativeService};
-use crate::net::Claim;
+use crate::net::{Claim, Poller};
 
 /// Time that connections have to tell what was not done, and to end.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -64,7 +64,10 @@ impl Front {
         let service = NativeService::new(side.clone(), self.options.clone());
         self.state.note_meters(service.meters.clone());
         let http = HttpService::new(side.clone(), self.http_options(), service.budgets());
-        let listening = self.listen(&service).and_then(|()| self.listen_http(&http));
+        let listening = Poller::start(&side).and_then(|poller| {
+            self.listen(&service, &poller)?;
+            self.listen_http(&http, &poller)
+        });
         let _ = self.up.send(listening.map_err(|error| error.to_string()));
         let (control, commands) = flume::unbounded();
         let mut shards = self.control.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +86,7 @@ impl Front {
         }
     }
 
-    fn listen_http(&self, service: &Rc<HttpService>) -> io::Result<()> {
+    fn listen_http(&self, service: &Rc<HttpService>, poller: &Rc<Poller>) -> io::Result<()> {
         if let Some(address) = self.http {
             let named = |error: io::Error| {
                 let text =
@@ -91,12 +94,12 @@ impl Front {
                 io::Error::new(error.kind(), text)
             };
             let claim = Claim::take(address, true, self.buffer_bytes).map_err(named)?;
-            service.serve(claim.listen()?);
+            service.serve(claim.listen(poller)?);
         }
         Ok(())
     }
 
-    fn listen(&self, service: &Rc<NativeService>) -> io::Result<()> {
+    fn listen(&self, service: &Rc<NativeService>, poller: &Rc<Poller>) -> io::Result<()> {
         let shard = u16::try_from(service.side.shard()).unwrap_or(u16::MAX);
         let own = match self.shard_port {
             0 => 0,
@@ -120,8 +123,8 @@ impl Front {
         let own = Claim::take(own, false, self.buffer_bytes).map_err(&of_own)?;
         self.options
             .note_port(service.side.shard(), own.address.port());
-        service.serve(shared.listen().map_err(of_shared)?);
-        service.serve(own.listen().map_err(of_own)?);
+        service.serve(shared.listen(poller).map_err(of_shared)?);
+        service.serve(own.listen(poller).map_err(of_own)?);
         Ok(())
     }
 
