@@ -51,7 +51,8 @@ impl HttpTarget {
 
     /// The streams of the run that was made ready last.
     fn streams(&self, count: usize) -> Vec<String> {
-        let prefix = format!("load-{}", self.run.load(Ordering::Relaxed));
+        let run = self.run.load(Ordering::Relaxed);
+        let prefix = format!("load-{}-{run}", std::process::id());
         feed_names(&prefix, count)
     }
 }

@@ -59,6 +59,9 @@ struct Shared<E: Env> {
     ports: RwLock<Vec<LogPort<E>>>,
     config: EngineConfig,
     poisoned: Mutex<Option<String>>,
+    /// Dropped when calls are taken no more.
+    life: Mutex<Option<flume::Sender<()>>>,
+    over: flume::Receiver<()>,
 }
 
 /// A way to call the engine. Clones share it.
@@ -98,11 +101,19 @@ impl<E: Env> Poisoner<E> {
 impl<E: Env> Handle<E> {
     pub(crate) fn new(ports: Vec<LogPort<E>>, config: EngineConfig) -> Self {
         let ports = RwLock::new(ports);
+        let (life, over) = flume::bounded(0);
         Self(Arc::new(Shared {
             ports,
             config,
             poisoned: Mutex::new(None),
+            life: Mutex::new(Some(life)),
+            over,
         }))
+    }
+
+    /// Ends when calls are taken no more.
+    pub(super) fn over(&self) -> flume::Receiver<()> {
+        self.0.over.clone()
     }
 
     pub(crate) fn poisoner(&self) -> Poisoner<E> {
@@ -154,6 +165,8 @@ impl<E: Env> Handle<E> {
         for port in ports.drain(..) {
             port.budget.close();
         }
+        let life = self.0.life.lock();
+        life.unwrap_or_else(PoisonError::into_inner).take();
     }
 
     pub(super) fn gone_error(&self) -> Error {
@@ -296,7 +309,7 @@ impl<E: Env> Handle<E> {
     }
 
     /// Room for a batch that is within the limits.
-    async fn permit(&self, log: usize, batch: &Batch) -> Result<Permit> {
+    pub(super) async fn permit(&self, log: usize, batch: &Batch) -> Result<Permit> {
         self.check_limits(batch)?;
         let (_, budget) = self.port(log)?;
         let permit = budget.acquire(batch.as_bytes().len()).await;

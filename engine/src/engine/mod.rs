@@ -221,8 +221,11 @@ async fn run_shard(
             plan.handle.keep(logs);
             front(shard_side(shard, &env, &plan, logs, &services));
             let _ = plan.ready.send(Ok(logs));
+            let over = plan.handle.over();
             drop(plan);
             serve_all(&env, services).await;
+            // Also a shard without logs is there for its front end. Nothing is ever sent.
+            let _ = over.recv_async().await;
         }
         Err(error) => {
             let _ = plan.ready.send(Err(error));

@@ -21,7 +21,7 @@ use crate::append::AppendResult;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::ids::FeedId;
-use crate::shard::{FeedRef, LogService};
+use crate::shard::{FeedInfo, FeedRef, LogService};
 
 /// A log of this shard.
 pub type LocalLog = Rc<LogService<ProductionEnv>>;
@@ -113,6 +113,61 @@ impl ShardSide {
         let permit = permit.ok_or_else(|| self.handle.gone_error())?;
         log.append(feed, batch, permit, answer);
         Ok(())
+    }
+
+    /// What a feed is at this moment, durable or not: for who goes on to write. An answer that rests on it
+    /// must wait for [`ShardSide::settle`].
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`], [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only reads.
+    pub async fn peek(&self, feed: &str) -> Result<FeedInfo> {
+        if let Some(log) = self.log(feed) {
+            return log.feed_now(feed);
+        }
+        let name = feed.to_owned();
+        let log = self.handle.log_of(feed);
+        let ask = move |s: LocalLog| async move { s.feed_now(&name) };
+        self.handle.ask(log, ask).await
+    }
+
+    /// Waits until what was accepted so far for the log of `feed` is durable.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only waits.
+    pub async fn settle(&self, feed: &str) -> Result<()> {
+        match self.log(feed) {
+            Some(log) => log.settle().await,
+            None => {
+                let log = self.handle.log_of(feed);
+                let ask = |s: LocalLog| async move { s.settle().await };
+                self.handle.ask(log, ask).await
+            }
+        }
+    }
+
+    /// Appends a batch to the feed with this id; returns when it is durable.
+    ///
+    /// # Errors
+    /// As [`Handle::append`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it returned, the batch may be stored: effects unknown.
+    pub async fn append(&self, (feed, id): (&str, FeedId), batch: Batch) -> Result<AppendResult> {
+        let Some(log) = self.log(feed) else {
+            return self.send_append((feed, id), batch).await?.await;
+        };
+        let permit = self.handle.permit(self.handle.log_of(feed), &batch).await?;
+        let feed = FeedRef {
+            id: Some(id),
+            ..FeedRef::named(feed)
+        };
+        log.append_settled(feed, batch, permit).await
     }
 
     /// Sends a batch to another shard's log. Returns when its bytes are reserved and it is on its way.

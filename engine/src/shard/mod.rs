@@ -221,7 +221,13 @@ impl<E: Env> LogService<E> {
     }
 
     /// Waits until everything accepted so far is durable.
-    pub(crate) async fn settle(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: only waits.
+    pub async fn settle(&self) -> Result<()> {
         self.wal.durable(self.wal.accepted().group).await
     }
 

@@ -161,8 +161,12 @@ impl<E: Env> LogService<E> {
         self.query(name, |feed| Ok(feed_info(feed))).await
     }
 
-    /// What a feed is at this moment, durable or not.
-    pub(super) fn feed_now(&self, name: &str) -> Result<FeedInfo> {
+    /// What a feed is at this moment, durable or not: for who goes on to write. An answer that rests on it
+    /// must wait for [`LogService::settle`].
+    ///
+    /// # Errors
+    /// [`Error::FeedNotFound`].
+    pub fn feed_now(&self, name: &str) -> Result<FeedInfo> {
         let feeds = self.feeds.borrow();
         feeds
             .named(name)

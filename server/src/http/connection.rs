@@ -95,7 +95,11 @@ impl HttpService {
         let Some(stream) = self.begun(stream, pulse).await else {
             return;
         };
-        let io = HyperIo::new(stream, (pulse.clone(), self.side.clone()));
+        let io = HyperIo::new(
+            stream,
+            (pulse.clone(), self.side.clone()),
+            self.scratch.clone(),
+        );
         let (service, of) = (self.clone(), pulse.clone());
         let answer = service_fn(move |request| answer(service.clone(), request, of.clone()));
         let mut builder = auto::Builder::new(OnShard(self.clone()));
@@ -127,7 +131,7 @@ impl HttpService {
         let Some(config) = &self.options.tls else {
             return Some(stream);
         };
-        pulse.received(self.side.monotonic_ns());
+        pulse.received(|| self.side.monotonic_ns());
         let shaken = async { stream.shake_hands(config.clone()).await.ok() };
         let draining = async {
             self.until_draining().await;

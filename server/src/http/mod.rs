@@ -34,6 +34,7 @@ pub(crate) use self::durable_streams::Lifetimes;
 pub(crate) use self::pulse::Pulse;
 use self::pulse::{Pulses, Running};
 use crate::native::same_token;
+use crate::net::Scratch;
 
 /// What the operator sets.
 #[derive(Clone)]
@@ -57,6 +58,7 @@ pub(crate) struct HttpService {
     /// Records on their way out.
     sending: Budget,
     pulses: Pulses,
+    scratch: Scratch,
     draining: Cell<bool>,
     /// Notified when draining begins, and when a connection ends.
     changed: Event,
@@ -75,6 +77,7 @@ impl HttpService {
             receiving,
             sending,
             pulses: Pulses::default(),
+            scratch: Scratch::default(),
             draining: Cell::new(false),
             changed: Event::new(),
         })

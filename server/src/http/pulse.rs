@@ -106,20 +106,20 @@ impl Pulse {
     }
 
     /// Bytes came.
-    pub(crate) fn received(&self, now_ns: u64) {
+    pub(crate) fn received(&self, now_ns: impl FnOnce() -> u64) {
         self.note(|signs| {
             if signs.running == 0 && !signs.multiplexed {
-                signs.head_since_ns.get_or_insert(now_ns);
+                signs.head_since_ns.get_or_insert_with(now_ns);
             }
         });
     }
 
     /// The system took bytes to be sent, or would not.
-    pub(crate) fn sent(&self, taken: bool, now_ns: u64) {
+    pub(crate) fn sent(&self, taken: bool, now_ns: impl FnOnce() -> u64) {
         self.note(|signs| match taken {
             true => signs.stalled_since_ns = None,
             false => {
-                signs.stalled_since_ns.get_or_insert(now_ns);
+                signs.stalled_since_ns.get_or_insert_with(now_ns);
             }
         });
     }
@@ -248,13 +248,13 @@ mod tests {
     fn head_that_drips_is_cut_whatever_came_last() {
         let pulse = Pulse::new(0);
         for at in 0..10 {
-            pulse.received(at * SECOND_NS);
+            pulse.received(|| at * SECOND_NS);
         }
         assert_eq!(verdict(&pulse, HEAD_MAX_NS), Some(Cut::Head));
         pulse.rests(HEAD_MAX_NS);
         assert_eq!(verdict(&pulse, HEAD_MAX_NS), None);
         pulse.is_multiplexed();
-        pulse.received(HEAD_MAX_NS);
+        pulse.received(|| HEAD_MAX_NS);
         assert_eq!(verdict(&pulse, 2 * HEAD_MAX_NS), None);
     }
 
@@ -262,13 +262,13 @@ mod tests {
     fn who_takes_nothing_is_cut_sooner_when_memory_is_short() {
         let pulse = Pulse::new(0);
         pulse.note(|signs| signs.running = 1);
-        pulse.sent(false, 5);
-        pulse.sent(false, 9);
+        pulse.sent(false, || 5);
+        pulse.sent(false, || 9);
         let at = |now_ns, tight| pulse.signs.get().verdict(now_ns, tight);
         assert_eq!(at(5 + STALL_MAX_TIGHT_NS, false), None);
         assert_eq!(at(5 + STALL_MAX_TIGHT_NS, true), Some(Cut::Stall));
         assert_eq!(at(5 + STALL_MAX_NS, false), Some(Cut::Stall));
-        pulse.sent(true, 10);
+        pulse.sent(true, || 10);
         assert_eq!(at(u64::MAX, true), None);
     }
 }

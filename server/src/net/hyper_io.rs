@@ -5,6 +5,7 @@
 //!
 //! **Not here**: which protocol it is (`http`).
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,22 +17,38 @@ use sealog_engine::ShardSide;
 use super::Stream;
 use crate::http::Pulse;
 
-/// Bytes taken from the socket at once.
+/// Bytes taken from a socket at once.
 const READ_BYTES: usize = 16 << 10;
+
+/// Where bytes land first, for all connections of a shard.
+#[derive(Clone)]
+pub(crate) struct Scratch(Rc<RefCell<Vec<u8>>>);
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self(Rc::new(RefCell::new(vec![0; READ_BYTES])))
+    }
+}
 
 /// A connection.
 pub(crate) struct HyperIo {
     stream: Stream,
     pulse: Rc<Pulse>,
     side: ShardSide,
+    scratch: Scratch,
 }
 
 impl HyperIo {
-    pub(crate) fn new(stream: Stream, (pulse, side): (Rc<Pulse>, ShardSide)) -> Self {
+    pub(crate) fn new(
+        stream: Stream,
+        (pulse, side): (Rc<Pulse>, ShardSide),
+        scratch: Scratch,
+    ) -> Self {
         Self {
             stream,
             pulse,
             side,
+            scratch,
         }
     }
 }
@@ -42,11 +59,12 @@ impl Read for HyperIo {
         cx: &mut Context<'_>,
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut bytes = [0; READ_BYTES];
-        let most = bytes.len().min(buf.remaining());
-        let read = ready!(self.stream.poll_read(cx, &mut bytes[..most]))?;
+        let mut scratch = self.scratch.0.borrow_mut();
+        let most = scratch.len().min(buf.remaining());
+        let bytes = &mut scratch[..most];
+        let read = ready!(self.stream.poll_read(cx, bytes))?;
         if read > 0 {
-            self.pulse.received(self.side.monotonic_ns());
+            self.pulse.received(|| self.side.monotonic_ns());
         }
         buf.put_slice(&bytes[..read]);
         Poll::Ready(Ok(()))
@@ -60,8 +78,8 @@ impl Write for HyperIo {
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = self.stream.poll_write(cx, buf);
-        let now_ns = self.side.monotonic_ns();
-        self.pulse.sent(written.is_ready(), now_ns);
+        let is_taken = written.is_ready();
+        self.pulse.sent(is_taken, || self.side.monotonic_ns());
         written
     }
 

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-pub(crate) use hyper_io::HyperIo;
+pub(crate) use hyper_io::{HyperIo, Scratch};
 pub(crate) use poller::Poller;
 use poller::Watched;
 use rustls::ServerConfig;

@@ -473,3 +473,22 @@ fn http2_is_spoken_to_whoever_begins_with_it() {
     stream.read_exact(&mut head).unwrap();
     assert_eq!(head[3], 4, "SETTINGS come first: {head:?}");
 }
+
+#[test]
+fn every_shard_serves_also_one_without_a_log() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), "shards = 2\nlogs = 1\n").unwrap();
+    let mut web = Web::start(&["--config", config.path().to_str().unwrap()]);
+    for n in 0..16 {
+        // A connection of its own: the system deals them out to the shards.
+        web.agent = Agent::config_builder()
+            .timeout_global(Some(DEADLINE))
+            .build()
+            .into();
+        web.made(&format!("s{n}"), TEXT, "x");
+        assert_eq!(web.get(&format!("s{n}")).body, "x");
+    }
+    let mut server = web.server.take().unwrap();
+    server.signal(libc::SIGTERM);
+    assert!(server.wait().success());
+}

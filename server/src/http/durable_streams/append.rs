@@ -13,7 +13,7 @@ use sealog_frame::{Batch, BatchBuilder, Record};
 use serde_json::value::RawValue;
 
 use super::traits::is_same_type;
-use super::{Answered, Call, Refused, empty, named, offset, put};
+use super::{Answered, Call, Refused, empty, named, no_such_stream, offset, put};
 use crate::http::Body;
 use crate::http::intake::{self, Taken, Untaken};
 
@@ -57,7 +57,19 @@ pub(super) fn messages(body: &[u8], json: bool, creating: bool) -> Result<Vec<&[
 
 impl Call {
     pub(super) async fn append(&self, body: Incoming) -> Answered {
-        let (info, traits) = self.known_stream().await?;
+        match self.append_now(body).await {
+            Ok(done) => Ok(done),
+            Err(refused) => {
+                // Nobody is told of what may still be lost.
+                self.service.side.settle(&self.name).await?;
+                Err(refused)
+            }
+        }
+    }
+
+    async fn append_now(&self, body: Incoming) -> Answered {
+        let found = self.stream_now().await?;
+        let (info, traits) = found.ok_or_else(no_such_stream)?;
         let closes = self.says("stream-closed");
         let producer = self.producer()?;
         let body = self.collect(body).await?;
@@ -66,6 +78,7 @@ impl Call {
             return Err(Refused::bad("an empty body appends nothing"));
         }
         if info.closed.is_some() {
+            self.service.side.settle(&self.name).await?;
             return on_closed(&info, producer.as_ref(), body.is_empty());
         }
         if !body.is_empty() {
@@ -131,10 +144,10 @@ impl Call {
         batch: Option<Batch>,
         closes: bool,
     ) -> Result<Written, Error> {
-        let handle = self.service.side.handle();
+        let side = &self.service.side;
         let batch = match batch {
             Some(batch) if !closes => {
-                let appended = handle.append(&self.name, batch).await?;
+                let appended = side.append((&self.name, info.id), batch).await?;
                 return Ok(Written {
                     appended: Some(appended),
                     next: appended.last + 1,
@@ -153,7 +166,8 @@ impl Call {
             token: None,
             note: producer.map(Producer::note).unwrap_or_default(),
         };
-        let done = handle
+        let done = side
+            .handle()
             .close_feed(&self.name, Some(info.id), request)
             .await?;
         Ok(Written {

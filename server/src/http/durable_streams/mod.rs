@@ -107,8 +107,22 @@ impl Call {
 
     /// The stream, if it is there and has not expired; an expired one is gone from here on.
     async fn stream(&self) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+        let found = self.service.side.handle().feed(&self.name).await;
+        self.unless_over(found).await
+    }
+
+    /// The same, whether that is durable or not: an answer that rests on it must wait until it is.
+    async fn stream_now(&self) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+        let found = self.service.side.peek(&self.name).await;
+        self.unless_over(found).await
+    }
+
+    async fn unless_over(
+        &self,
+        found: Result<FeedInfo, Error>,
+    ) -> Result<Option<(FeedInfo, Traits)>, Refused> {
         let handle = self.service.side.handle();
-        let info = match handle.feed(&self.name).await {
+        let info = match found {
             Ok(info) => info,
             Err(Error::FeedNotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -126,7 +140,7 @@ impl Call {
     /// The stream, which must be there.
     async fn known_stream(&self) -> Result<(FeedInfo, Traits), Refused> {
         let found = self.stream().await?;
-        found.ok_or_else(|| Refused::new(StatusCode::NOT_FOUND, "no such stream"))
+        found.ok_or_else(no_such_stream)
     }
 
     fn lifetimes(&self) -> &Lifetimes {
@@ -138,6 +152,10 @@ impl Call {
         self.service.side.handle().delete_feed(&self.name).await?;
         Ok(empty(StatusCode::NO_CONTENT))
     }
+}
+
+fn no_such_stream() -> Refused {
+    Refused::new(StatusCode::NOT_FOUND, "no such stream")
 }
 
 /// A header's text.
@@ -184,21 +202,20 @@ fn preflight() -> Response<Body> {
     response
 }
 
+/// Headers that scripts in browsers may read.
+const EXPOSED: &str = "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, \
+    Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, \
+    Producer-Received-Seq, ETag, Location, Content-Type";
+
 /// Adds what every answer carries.
 fn finish(mut response: Response<Body>) -> Response<Body> {
-    put(&mut response, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    put(
-        &mut response,
-        named("cross-origin-resource-policy"),
-        "cross-origin",
-    );
-    put(&mut response, header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
-    put(
-        &mut response,
-        header::ACCESS_CONTROL_EXPOSE_HEADERS,
-        "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, \
-         Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, \
-         ETag, Location, Content-Type",
-    );
+    let headers = response.headers_mut();
+    let mut add = |name, value| {
+        headers.insert(name, HeaderValue::from_static(value));
+    };
+    add(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    add(named("cross-origin-resource-policy"), "cross-origin");
+    add(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
+    add(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     response
 }
