@@ -9,6 +9,7 @@ mod ends;
 mod guide;
 mod herd;
 mod http;
+mod http_cases;
 mod ops;
 mod protocol;
 #[path = "../../client/tests/common/proxy.rs"]
