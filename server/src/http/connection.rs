@@ -14,6 +14,7 @@ use futures_lite::future::or;
 use hyper::service::service_fn;
 use hyper_util::server::conn::auto;
 
+use super::durable_streams::sweep;
 use super::{HttpService, Pulse, answer};
 use crate::net::{HyperIo, Listener, Stream};
 
@@ -48,6 +49,12 @@ impl HttpService {
             }
         });
         self.watch();
+        if self.side.shard() == 0 {
+            let service = self.clone();
+            self.side.spawn("http sweep", async move {
+                or(sweep(&service), service.until_draining()).await;
+            });
+        }
     }
 
     /// The next connection that there is a place for; `None`: the shard drains.

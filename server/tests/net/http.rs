@@ -68,6 +68,11 @@ impl Web {
         self.server = Some(Server::start(self.dir.path(), &args));
     }
 
+    /// The server as it is reached otherwise.
+    pub(super) fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
     pub(super) fn url(&self, stream: &str) -> String {
         let server = self.server.as_ref().unwrap();
         format!("{}{stream}", server.http.as_ref().unwrap())

@@ -6,6 +6,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sealog_protocol::{Answer, Request};
+
 use super::http::{CLOSE, Got, JSON, TEXT, Web, offset};
 
 /// A connection that bytes are written to as they are.
@@ -187,11 +189,11 @@ fn case_d12_what_is_refused_moves_no_producer() {
     assert_eq!(web.post("j", &[JSON, ("stream-seq", "b")], "0").status, 204);
     let long = format!("\"{}\"", "x".repeat(17 << 20));
     let lower = [producer("0", JSON), vec![("stream-seq", "a")]].concat();
-    let refused: [(&str, Vec<(&str, &str)>, u16); 5] = [
+    let refused = [
         ("{broken", producer("0", JSON), 400),
         ("1", producer("0", TEXT), 409),
         ("[]", producer("0", JSON), 400),
-        (&long, producer("0", JSON), 413),
+        (long.as_str(), producer("0", JSON), 413),
         ("1", lower, 409),
     ];
     for (body, headers, status) in refused {
@@ -424,5 +426,31 @@ fn empty_stream_has_an_offset_that_can_be_resumed() {
         assert_eq!(web.post(stream, &[content_type], "1").status, 204);
         let resumed = web.get(&format!("{stream}?offset={next}"));
         assert_eq!(resumed.body.trim_matches(['[', ']']), "1");
+    }
+}
+
+#[test]
+fn expired_stream_goes_without_being_asked_for() {
+    let web = Web::start(&[]);
+    let short = [TEXT, ("stream-ttl", "1")];
+    assert_eq!(web.ask("PUT", "short", &short, "x").status, 201);
+    web.made("kept", TEXT, "x");
+    let mut server = web.server().connect();
+    let list = Request::ListFeeds {
+        prefix: "",
+        after: "",
+        limit: 10,
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let feeds = match server.call(&list) {
+            Answer::Feeds { feeds } => feeds.len(),
+            other => panic!("{other:?}"),
+        };
+        if feeds == 1 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{feeds} feeds");
+        thread::sleep(Duration::from_millis(200));
     }
 }

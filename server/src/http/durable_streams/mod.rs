@@ -14,6 +14,7 @@ mod offset;
 mod read;
 mod refused;
 mod sse;
+mod sweep;
 mod traits;
 
 use std::rc::Rc;
@@ -25,6 +26,7 @@ use percent_encoding::percent_decode_str;
 use sealog_engine::{Error, FeedInfo};
 
 use self::refused::Refused;
+pub(super) use self::sweep::sweep;
 pub(crate) use self::traits::Lifetimes;
 use self::traits::Traits;
 use super::{Body, HttpService};
