@@ -112,15 +112,8 @@ struct Socket {
 
 impl Socket {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let read = ready!(
-            self.watched
-                .read
-                .poll(cx, || (&self.stream).read(&mut *buf))
-        )?;
-        if read < buf.len() && read > 0 {
-            self.watched.read.spent();
-        }
-        Poll::Ready(Ok(read))
+        let read = || (&self.stream).read(&mut *buf);
+        self.watched.read.poll(cx, read)
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! **Invariants**
-//! - A socket is tried only when it may be ready: it was new, it did not stop short, or the system told.
+//! - A socket is tried until the system says that it would block, and then not before it tells. A read that
+//!   stops short does not mean that: work of the ring interrupts it, and an end behind the bytes is not told again.
 //! - While a socket is tried nothing else of its shard runs, so what the system tells later is not lost.
 //! - The executor is asked to wait for the poller only when a look found nothing: however many sockets
 //!   become ready meanwhile, the shard is interrupted once.
@@ -60,11 +61,6 @@ impl Side {
             none => *none = Some(cx.waker().clone()),
         }
         Poll::Pending
-    }
-
-    /// There is no more for now: the system will tell.
-    pub(super) fn spent(&self) {
-        self.ready.set(false);
     }
 
     fn tell(&self) {
