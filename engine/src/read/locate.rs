@@ -64,7 +64,13 @@ impl<E: Env> LogService<E> {
                 };
                 end.saturating_sub(records)
             }
-            ReadFrom::Timestamp(time_ms) => self.at_time(feed, request, floor, time_ms).await?,
+            ReadFrom::Timestamp(time_ms) => {
+                let feeds = self.feeds.borrow();
+                let own_from = feeds.get(feed).map_or(0, Feed::own_from);
+                drop(feeds);
+                self.at_time(feed, request, floor.max(own_from), time_ms)
+                    .await?
+            }
         };
         Ok(first.max(floor))
     }

@@ -56,6 +56,20 @@ pub enum ErrorKind {
         /// Name asked for.
         feed: String,
     },
+    /// The feed was deleted, and is kept for the feeds that go on from it.
+    #[error("feed {feed:?} was deleted, and is kept for its forks")]
+    FeedGone {
+        /// Name asked for.
+        feed: String,
+    },
+    /// Forks go on from what the stream holds: it cannot be discarded.
+    #[error("stream {stream} of feed {feed:?} holds what forks go on from: it cannot be discarded")]
+    Pinned {
+        /// Name of the feed.
+        feed: String,
+        /// The stream.
+        stream: u64,
+    },
     /// The name breaks the rules for names.
     #[error("feed name refused")]
     FeedName,
@@ -394,6 +408,11 @@ fn kind_of(refusal: &Refusal<'_>) -> ErrorKind {
         ErrorCode::FeedNotFound => ErrorKind::FeedNotFound { feed: name() },
         ErrorCode::FeedExists => ErrorKind::FeedExists { feed: name() },
         ErrorCode::FeedClosed => ErrorKind::FeedClosed { feed: name() },
+        ErrorCode::FeedGone => ErrorKind::FeedGone { feed: name() },
+        ErrorCode::Pinned => ErrorKind::Pinned {
+            feed: name(),
+            stream: value,
+        },
         ErrorCode::FeedName => ErrorKind::FeedName,
         ErrorCode::FeedsFull => ErrorKind::FeedsFull { limit },
         ErrorCode::Fenced => ErrorKind::Fenced {

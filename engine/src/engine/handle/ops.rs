@@ -58,7 +58,7 @@ impl<E: Env> Handle<E> {
         };
         let name = feed.to_owned();
         self.call(log, move |s, answer| {
-            s.make_feed(name, request, permit, answer)
+            s.make_feed(name, request, None, permit, answer)
         })
         .await
     }

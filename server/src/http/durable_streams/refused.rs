@@ -64,6 +64,7 @@ impl From<Error> for Refused {
         let of = |status| Self::new(status, text.clone());
         match error {
             Error::FeedNotFound { .. } => of(StatusCode::NOT_FOUND),
+            Error::FeedGone { .. } => of(StatusCode::GONE),
             Error::FeedName { .. } | Error::Batch(_) => of(StatusCode::BAD_REQUEST),
             Error::OverLimit { .. } => of(StatusCode::PAYLOAD_TOO_LARGE),
             Error::ProducerFenced { current, .. } => {
