@@ -42,7 +42,8 @@ pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
 };
 pub use engine::{
-    AppendSession, Engine, ForkRequest, Handle, LocalLog, ProductionEnv, SessionOptions, ShardSide, Ticket,
+    AppendSession, Engine, ForkRequest, Handle, LocalLog, ProductionEnv, SessionOptions, ShardSide,
+    Ticket,
 };
 pub use error::{Effects, Error, Result};
 pub use feed::{Base, Closing, FeedOptions, Pin};

@@ -8,8 +8,8 @@
 
 mod admit;
 
-pub use admit::{Decision, foresee_first, judge};
 pub(crate) use admit::foresee_first_after;
+pub use admit::{Decision, foresee_first, judge};
 pub(crate) use admit::{check_token, foresee, is_duplicate};
 
 use crate::ids::{Epoch, FeedId, StreamId};

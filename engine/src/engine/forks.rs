@@ -93,7 +93,11 @@ async fn look_for<E: Env>(
     for (log, claims) in by_log {
         let held = handle.held(log, claims.clone()).await?;
         for (claim, _) in claims.iter().zip(held).filter(|(_, held)| !held) {
-            let name = service.feeds.borrow().get(claim.source).map(|feed| feed.name.clone());
+            let name = service
+                .feeds
+                .borrow()
+                .get(claim.source)
+                .map(|feed| feed.name.clone());
             let Some(name) = name else { continue };
             let base = Base {
                 feed: claim.source,

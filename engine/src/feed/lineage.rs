@@ -114,7 +114,11 @@ impl Lineage {
         }
         for _ in 0..r.u64()? {
             let id = PinId(r.u64()?);
-            if lineage.pins.last_key_value().is_some_and(|(last, _)| *last >= id) {
+            if lineage
+                .pins
+                .last_key_value()
+                .is_some_and(|(last, _)| *last >= id)
+            {
                 return invalid("pin id", id.0);
             }
             lineage.pins.insert(id, Pin::decode(r)?);

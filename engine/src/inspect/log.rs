@@ -139,9 +139,7 @@ fn change_node(input: &Input, change: &Change) -> (&'static str, Node) {
             "pinned",
             fields! { pin: id.0, sequence: pin.sequence, fork: &*pin.fork },
         ),
-        Change::Unpinned { id, time_ms } => {
-            ("unpinned", fields! { pin: id.0, time_ms: *time_ms })
-        }
+        Change::Unpinned { id, time_ms } => ("unpinned", fields! { pin: id.0, time_ms: *time_ms }),
         Change::FeedDeleted { time_ms } => ("feed deleted", fields! { time_ms: *time_ms }),
         Change::FeedClosed { note, time_ms } => (
             "feed closed",

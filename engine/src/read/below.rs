@@ -71,7 +71,8 @@ impl Below {
 impl ReadChunk {
     /// Takes out what lies at or above `end`: the rest of its last batch.
     pub(crate) fn cut(&mut self, end: u64, limits: &FrameLimits) -> Result<()> {
-        let damaged = |error| Error::corrupt(format!("records of feed id {}", self.feed), end, error);
+        let damaged =
+            |error| Error::corrupt(format!("records of feed id {}", self.feed), end, error);
         let (mut at, mut records) = (0, 0);
         let mut cut = None;
         while at < self.frames.len() {

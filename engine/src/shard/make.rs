@@ -109,7 +109,8 @@ impl<E: Env> LogService<E> {
     ) -> Result<()> {
         // What it may be refused for comes before anything is put.
         self.check_new(name, &options)?;
-        self.wal.keep_together(entry_bytes(bytes) + CHANGES_BYTES_MAX);
+        self.wal
+            .keep_together(entry_bytes(bytes) + CHANGES_BYTES_MAX);
         self.create_now(name, options, pinned).map(drop)
     }
 }

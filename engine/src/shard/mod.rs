@@ -30,11 +30,11 @@ use std::time::Duration;
 
 pub use close::{CloseRequest, Closed};
 pub use direct::Direct;
+pub(crate) use fork::{Claim, Pinned};
 pub use make::{Made, MakeRequest};
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
 pub use usage::{LogUsage, Usage};
 pub use write::FeedRef;
-pub(crate) use fork::{Claim, Pinned};
 pub(crate) use write::{Answer, check_feed_name, living};
 
 use crate::checkpoint::Checkpoints;

@@ -408,11 +408,6 @@ fn kind_of(refusal: &Refusal<'_>) -> ErrorKind {
         ErrorCode::FeedNotFound => ErrorKind::FeedNotFound { feed: name() },
         ErrorCode::FeedExists => ErrorKind::FeedExists { feed: name() },
         ErrorCode::FeedClosed => ErrorKind::FeedClosed { feed: name() },
-        ErrorCode::FeedGone => ErrorKind::FeedGone { feed: name() },
-        ErrorCode::Pinned => ErrorKind::Pinned {
-            feed: name(),
-            stream: value,
-        },
         ErrorCode::FeedName => ErrorKind::FeedName,
         ErrorCode::FeedsFull => ErrorKind::FeedsFull { limit },
         ErrorCode::Fenced => ErrorKind::Fenced {
@@ -447,6 +442,11 @@ fn kind_of_the_rest(refusal: &Refusal<'_>) -> ErrorKind {
     let value = refusal.value.unwrap_or_default();
     let limit = refusal.limit.unwrap_or_default();
     match refusal.code {
+        ErrorCode::FeedGone => ErrorKind::FeedGone { feed: name() },
+        ErrorCode::Pinned => ErrorKind::Pinned {
+            feed: name(),
+            stream: value,
+        },
         ErrorCode::NoOpenStream => ErrorKind::NoOpenStream { feed: name() },
         ErrorCode::StreamNotFound => ErrorKind::StreamNotFound {
             feed: name(),

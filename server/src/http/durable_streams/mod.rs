@@ -10,6 +10,7 @@
 
 mod append;
 mod create;
+mod fork;
 mod offset;
 mod read;
 mod refused;
@@ -59,7 +60,7 @@ pub(super) async fn answer(service: Rc<HttpService>, request: Request<Incoming>)
         Err(refused) => return finish(refused.into_response()),
     };
     let answered = match call.head.method {
-        Method::PUT => call.create(body).await,
+        Method::PUT => call.create(body).await.map_err(Refused::in_the_way),
         Method::POST => call.append(body).await,
         Method::GET => call.read().await,
         Method::HEAD => call.describe().await,
@@ -107,15 +108,20 @@ impl Call {
 
     /// The stream, if it is there and has not expired; an expired one is gone from here on.
     async fn stream(&self) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+        self.stream_named(&self.name).await
+    }
+
+    /// As [`Call::stream`], of another name.
+    async fn stream_named(&self, name: &str) -> Result<Option<(FeedInfo, Traits)>, Refused> {
         let handle = self.service.side.handle();
-        let info = match handle.feed(&self.name).await {
+        let info = match handle.feed(name).await {
             Ok(info) => info,
             Err(Error::FeedNotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let traits = Traits::of(&info);
         if self.lifetimes().is_over(&info, &traits) {
-            match handle.delete_feed(&self.name).await {
+            match handle.delete_feed(name).await {
                 Ok(()) | Err(Error::FeedNotFound { .. }) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }

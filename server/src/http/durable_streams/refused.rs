@@ -37,6 +37,14 @@ impl Refused {
         Self::new(StatusCode::CONFLICT, text)
     }
 
+    /// As the answer to a PUT: what was deleted and is kept for its forks is in the way.
+    pub(super) fn in_the_way(mut self) -> Self {
+        if self.status == StatusCode::GONE {
+            self.status = StatusCode::CONFLICT;
+        }
+        self
+    }
+
     pub(super) fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
