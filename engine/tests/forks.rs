@@ -11,6 +11,8 @@ use common::{batch, close, open, payload, produced, put, quick, read, read_all, 
 use futures_lite::future::block_on;
 use sealog_engine::commit::CommitKind;
 use sealog_engine::ids::CommitNumber;
+use sealog_engine::wal::entry::{Change, Entries, Entry};
+use sealog_engine::wal::group::GROUP_HEADER_BYTES;
 use sealog_engine::{
     CloseRequest, Engine, EngineConfig, Error, FeedOptions, ForkRequest, Handle, Made, MakeRequest,
     ProductionEnv, ReadFrom, ReadRequest, Result, reshard, verify,
@@ -559,10 +561,78 @@ fn pin_of_a_fork_whose_name_is_anothers_now_is_dropped_at_the_next_start() {
 }
 
 #[test]
+fn pin_that_a_loss_took_is_put_again_at_the_next_start() {
+    let dir = quick();
+    let (engine, handle) = running(dir.path());
+    let source = name_in(&handle, 0, "source");
+    let name = name_in(&handle, 1, "fork");
+    made(&handle, &source, &[b"a"]);
+    let before = image(dir.path());
+    fork(&handle, &source, None, &name);
+    let lost = image(dir.path());
+    take_log(before.path(), lost.path(), 0);
+    close(engine);
+    let (engine, handle) = running(lost.path());
+    std::thread::sleep(Duration::from_millis(500));
+    block_on(handle.delete_feed(&source)).unwrap();
+    assert!(is_gone(&handle, &source), "nothing keeps it");
+    assert_eq!(texts(&handle, &name), ["a"]);
+    close(engine);
+}
+
+/// The entries of every group that has one of a feed being made, by kind.
+fn kinds(dir: &Path, log: u64) -> Vec<String> {
+    let groups = common::image::groups(dir, log).into_iter();
+    let of_group = |group: common::image::GroupAt| {
+        let bytes = group.bytes();
+        let end = GROUP_HEADER_BYTES + group.header.body_bytes as usize;
+        let entries = Entries::new(&bytes[GROUP_HEADER_BYTES..end]);
+        let kinds = entries.map(|entry| match entry.unwrap().decode().unwrap() {
+            Entry::Batch(_) => "batch",
+            Entry::Change(Change::FeedCreated { .. }) => "created",
+            Entry::Change(Change::FeedForked(_)) => "forked",
+            Entry::Change(Change::StreamOpened { .. }) => "opened",
+            Entry::Change(Change::StreamSealed(_)) => "sealed",
+            Entry::Change(Change::FeedClosed { .. }) => "closed",
+            Entry::Change(_) => "other",
+        });
+        kinds.collect::<Vec<_>>().join(" ")
+    };
+    let all = groups.map(of_group);
+    all.filter(|kinds| kinds.contains("created") || kinds.contains("forked"))
+        .collect()
+}
+
+#[test]
+fn feed_made_with_records_and_closed_is_one_group_whatever_its_size() {
+    let dir = quick();
+    let config = EngineConfig {
+        logs: 1,
+        ..config(dir.path())
+    };
+    let mut config = config;
+    config.wal.flush_bytes = 4096;
+    let (engine, handle) = open(config);
+    let request = || MakeRequest {
+        batch: Some(batch(&[&payload(1, 60_000)])),
+        closed: true,
+        ..MakeRequest::default()
+    };
+    block_on(handle.make_feed("s", request())).unwrap();
+    fork_with(&handle, "s", None, "f", request()).unwrap();
+    let whole = "opened batch sealed closed";
+    assert_eq!(
+        kinds(dir.path(), 0),
+        [format!("created {whole}"), format!("forked {whole}")]
+    );
+    close(engine);
+}
+
+#[test]
 fn release_that_a_crash_interrupts_is_finished_at_the_next_start_up_the_chain() {
     let dir = quick();
     let (engine, handle) = running(dir.path());
-    let root = name_in(&handle, 1, "root");
+    let root = name_in(&handle, 0, "root");
     let middle = name_in(&handle, 0, "middle");
     let leaf = name_in(&handle, 1, "leaf");
     made(&handle, &root, &[b"a"]);
@@ -575,13 +645,9 @@ fn release_that_a_crash_interrupts_is_finished_at_the_next_start_up_the_chain() 
     let before = image(dir.path());
     block_on(handle.delete_feed(&leaf)).unwrap();
     wait_until("the chain stays", || is_missing(&handle, &root));
-    close(engine);
     // The leaf's end is durable in log 1, of log 0 nothing newer than before.
-    let (engine, handle) = running(before.path());
-    let kept = image(before.path());
-    block_on(handle.delete_feed(&leaf)).unwrap();
-    let crashed = image(before.path());
-    take_log(kept.path(), crashed.path(), 0);
+    let crashed = image(dir.path());
+    take_log(before.path(), crashed.path(), 0);
     close(engine);
     let (engine, handle) = running(crashed.path());
     assert!(is_missing(&handle, &leaf));

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - FORK-4: nothing is told to the source's log before the fork's end is durable in its own.
-//! - Only pins that were there at the start are doubted: whoever put a later one looks after it himself.
+//! - Only pins and forks that were there at the start are doubted: whoever put a later pin looks after it himself.
 //! - Nothing is remembered but in the logs: what a crash interrupts, the next start finds again, from the
 //!   source's side, by asking for the fork.
 //!
@@ -16,35 +16,37 @@ use super::handle::WeakHandle;
 use crate::env::Env;
 use crate::error::Result;
 use crate::feed::Base;
-use crate::shard::{Claim, LogService};
-use crate::sync::race;
+use crate::shard::{Claim, Doubts, Hold, LogService};
 
-/// Forks asked for at a time.
-const CLAIMS: usize = 256;
-/// Pause after a failure, and the longest without a look at whether the service stops.
+/// Asked for at a time.
+const BATCH: usize = 256;
+/// Pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts the task of one log.
 pub(crate) fn start<E: Env>(service: &Rc<LogService<E>>, handle: WeakHandle<E>) {
     let service = service.clone();
     service.env.clone().spawn("forks", async move {
-        let mut doubtful = service.releases.take_doubtful();
+        let mut doubts = service.releases.take_doubts();
         while !service.is_stopping() {
-            if step(&service, &handle, &mut doubtful).await.is_err() && !service.is_stopping() {
+            if step(&service, &handle, &mut doubts).await.is_err() && !service.is_stopping() {
                 service.env.sleep(PAUSE).await;
             }
         }
     });
 }
 
-/// Looks for the forks of some pins, or drops one, or waits.
+/// Settles some doubts, or drops a pin, or waits.
 async fn step<E: Env>(
     service: &Rc<LogService<E>>,
     handle: &WeakHandle<E>,
-    doubtful: &mut Vec<Claim>,
+    doubts: &mut Doubts,
 ) -> Result<()> {
-    if !doubtful.is_empty() {
-        return look_for(service, handle, doubtful).await;
+    if !doubts.holds.is_empty() {
+        return hold(service, handle, &mut doubts.holds).await;
+    }
+    if !doubts.claims.is_empty() {
+        return look_for(service, handle, &mut doubts.claims).await;
     }
     let moved = service.releases.moved().listen();
     match service.releases.take() {
@@ -56,7 +58,9 @@ async fn step<E: Env>(
             released
         }
         None => {
-            race(moved, service.env.sleep(PAUSE)).await;
+            if !service.is_stopping() {
+                moved.await;
+            }
             Ok(())
         }
     }
@@ -74,40 +78,58 @@ async fn release<E: Env>(
     }
 }
 
+/// Asks whether the last sources in the list have their pins, by log, and has those put again that are lacking.
+async fn hold<E: Env>(
+    service: &Rc<LogService<E>>,
+    handle: &WeakHandle<E>,
+    holds: &mut Vec<Hold>,
+) -> Result<()> {
+    let Some(handle) = handle.upgrade() else {
+        holds.clear();
+        return Ok(());
+    };
+    let from = holds.len().saturating_sub(BATCH);
+    for (log, holds) in by_log(&holds[from..], |hold| handle.log_of(&hold.base.name)) {
+        let lacking = handle.lacking(log, holds.clone()).await?;
+        for (hold, _) in holds
+            .into_iter()
+            .zip(lacking)
+            .filter(|(_, lacking)| *lacking)
+        {
+            if service.is_here(&hold) {
+                handle.hold(hold).await?;
+            }
+        }
+    }
+    holds.truncate(from);
+    Ok(())
+}
+
 /// Asks for the forks of the last pins in the list, by log, and drops the pins whose forks are not there.
 async fn look_for<E: Env>(
     service: &Rc<LogService<E>>,
     handle: &WeakHandle<E>,
-    doubtful: &mut Vec<Claim>,
+    claims: &mut Vec<Claim>,
 ) -> Result<()> {
     let Some(handle) = handle.upgrade() else {
-        doubtful.clear();
+        claims.clear();
         return Ok(());
     };
-    let from = doubtful.len().saturating_sub(CLAIMS);
-    let mut by_log: BTreeMap<usize, Vec<Claim>> = BTreeMap::new();
-    for claim in &doubtful[from..] {
-        let log = handle.log_of(&claim.fork);
-        by_log.entry(log).or_default().push(claim.clone());
-    }
-    for (log, claims) in by_log {
+    let from = claims.len().saturating_sub(BATCH);
+    for (log, claims) in by_log(&claims[from..], |claim| handle.log_of(&claim.fork)) {
         let held = handle.held(log, claims.clone()).await?;
-        for (claim, _) in claims.iter().zip(held).filter(|(_, held)| !held) {
-            let name = service
-                .feeds
-                .borrow()
-                .get(claim.source)
-                .map(|feed| feed.name.clone());
-            let Some(name) = name else { continue };
-            let base = Base {
-                feed: claim.source,
-                name: (*name).into(),
-                sequence: 0,
-                pin: claim.pin,
-            };
-            handle.unpin(&base).await?;
+        for (claim, _) in claims.into_iter().zip(held).filter(|(_, held)| !held) {
+            service.unpin_here(claim.source, claim.pin).await?;
         }
     }
-    doubtful.truncate(from);
+    claims.truncate(from);
     Ok(())
+}
+
+fn by_log<T: Clone>(all: &[T], log_of: impl Fn(&T) -> usize) -> BTreeMap<usize, Vec<T>> {
+    let mut by_log: BTreeMap<usize, Vec<T>> = BTreeMap::new();
+    for one in all {
+        by_log.entry(log_of(one)).or_default().push(one.clone());
+    }
+    by_log
 }

@@ -185,7 +185,7 @@ impl Feeds {
         at: Position,
     ) -> Result<(), Misfit> {
         let feed = self.fold_target(id, at)?;
-        if feed.is_gone() || what.sequence > feed.next_sequence {
+        if what.sequence > feed.next_sequence {
             return Err(Misfit(format!(
                 "pin at {} of feed id {id}, which ends at {}",
                 what.sequence, feed.next_sequence

@@ -48,16 +48,32 @@ impl Claim {
     }
 }
 
-/// Pins of other logs to be dropped, and pins here whose forks must be looked for.
+/// A fork, and what it goes on from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) base: Base,
+    pub(crate) fork: Box<str>,
+}
+
+/// What a log that was just recovered must ask others for.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    /// Pins that are here: any of their forks may not have come about.
+    pub(crate) claims: Vec<Claim>,
+    /// Forks that are here: a loss that was accepted may have taken any of their pins.
+    pub(crate) holds: Vec<Hold>,
+}
+
+/// Pins of other logs to be dropped, and what must be looked for once.
 #[derive(Default)]
 pub(crate) struct Releases {
     due: RefCell<VecDeque<Base>>,
-    doubtful: Cell<Vec<Claim>>,
+    doubts: Cell<Doubts>,
     moved: Event,
 }
 
 impl Releases {
-    /// Of a state that was just recovered: any of its forks may not have come about.
+    /// Of a state that was just recovered.
     pub(crate) fn of(feeds: &Feeds) -> Self {
         let claims = feeds.iter().flat_map(|feed| {
             feed.pins().map(|(pin, what)| Claim {
@@ -66,15 +82,25 @@ impl Releases {
                 fork: what.fork.clone(),
             })
         });
+        let holds = feeds.iter().filter_map(|feed| {
+            Some(Hold {
+                base: feed.base()?.clone(),
+                fork: (*feed.name).into(),
+            })
+        });
+        let doubts = Doubts {
+            claims: claims.collect(),
+            holds: holds.collect(),
+        };
         Self {
-            doubtful: Cell::new(claims.collect()),
+            doubts: Cell::new(doubts),
             ..Self::default()
         }
     }
 
-    /// The pins that were there at the start; once.
-    pub(crate) fn take_doubtful(&self) -> Vec<Claim> {
-        self.doubtful.take()
+    /// What there is to ask others for since the start; once.
+    pub(crate) fn take_doubts(&self) -> Doubts {
+        self.doubts.take()
     }
 
     pub(crate) fn put(&self, base: Base) {
@@ -180,6 +206,48 @@ impl<E: Env> LogService<E> {
         {
             self.releases.put(base);
         }
+    }
+
+    /// As [`LogService::unpin`], for a task of this shard.
+    pub(crate) async fn unpin_here(self: &Rc<Self>, source: FeedId, pin: PinId) -> Result<()> {
+        let (reply, answer) = flume::bounded(1);
+        let reply = move |done| drop(reply.send(done));
+        self.unpin(source, pin, Box::new(reply));
+        answer.recv_async().await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// Whether a fork is here still.
+    pub(crate) fn is_here(&self, hold: &Hold) -> bool {
+        let feeds = self.feeds.borrow();
+        feeds.named(&hold.fork).and_then(Feed::base) == Some(&hold.base)
+    }
+
+    /// Which of these sources are here, and lack their pins.
+    pub(crate) fn lacking(&self, holds: &[Hold]) -> Vec<bool> {
+        let feeds = self.feeds.borrow();
+        let lacks = |hold: &Hold| {
+            let source = feeds.get(hold.base.feed);
+            source.is_some_and(|source| !source.has_pin(hold.base.pin))
+        };
+        holds.iter().map(lacks).collect()
+    }
+
+    /// Puts a pin again that was lost, as far as the source still reaches.
+    pub(crate) fn hold(self: &Rc<Self>, hold: Hold, answer: Answer<()>) {
+        self.decide(answer, move |service| {
+            let Hold { base, fork } = hold;
+            let reach = {
+                let feeds = service.feeds.borrow();
+                let lacking = feeds.get(base.feed).filter(|feed| !feed.has_pin(base.pin));
+                lacking.map(|feed| feed.next_sequence)
+            };
+            if let Some(reach) = reach {
+                let (id, sequence) = (base.pin, base.sequence.min(reach));
+                let pin = Pin { sequence, fork };
+                service.change(base.feed, StreamId(0), &Change::Pinned { id, pin });
+            }
+            Ok(())
+        });
     }
 
     /// Which of these forks are here.

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use close::{CloseRequest, Closed};
 pub use direct::Direct;
-pub(crate) use fork::{Claim, Pinned};
+pub(crate) use fork::{Claim, Doubts, Hold, Pinned};
 pub use make::{Made, MakeRequest};
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
 pub use usage::{LogUsage, Usage};

@@ -11,7 +11,7 @@ use ureq::http::{HeaderMap, Response};
 use super::server::{DEADLINE, Server};
 
 /// A server that speaks HTTP, and how it is spoken to.
-struct Web {
+pub(super) struct Web {
     server: Option<Server>,
     dir: tempfile::TempDir,
     agent: Agent,
@@ -19,35 +19,35 @@ struct Web {
 
 /// What came back.
 #[derive(Debug)]
-struct Got {
-    status: u16,
-    headers: HeaderMap,
-    body: String,
+pub(super) struct Got {
+    pub(super) status: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
 }
 
 impl Got {
-    fn header(&self, name: &str) -> &str {
+    pub(super) fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value.map_or("", |value| value.to_str().unwrap())
     }
 
-    fn next(&self) -> &str {
+    pub(super) fn next(&self) -> &str {
         self.header("stream-next-offset")
     }
 }
 
-type Headers<'a> = &'a [(&'a str, &'a str)];
+pub(super) type Headers<'a> = &'a [(&'a str, &'a str)];
 
-const TEXT: (&str, &str) = ("content-type", "text/plain");
-const JSON: (&str, &str) = ("content-type", "application/json");
-const CLOSE: (&str, &str) = ("stream-closed", "true");
+pub(super) const TEXT: (&str, &str) = ("content-type", "text/plain");
+pub(super) const JSON: (&str, &str) = ("content-type", "application/json");
+pub(super) const CLOSE: (&str, &str) = ("stream-closed", "true");
 
-fn offset(next: u64) -> String {
+pub(super) fn offset(next: u64) -> String {
     format!("{:016}_{next:016}", 0)
 }
 
 impl Web {
-    fn start(args: &[&str]) -> Self {
+    pub(super) fn start(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -62,18 +62,18 @@ impl Web {
     }
 
     /// Ends the server as if the machine had failed, and starts another.
-    fn restart(&mut self, args: &[&str]) {
+    pub(super) fn restart(&mut self, args: &[&str]) {
         self.server = None;
         let args = [&["--http-listen", "127.0.0.1:0"], args].concat();
         self.server = Some(Server::start(self.dir.path(), &args));
     }
 
-    fn url(&self, stream: &str) -> String {
+    pub(super) fn url(&self, stream: &str) -> String {
         let server = self.server.as_ref().unwrap();
         format!("{}{stream}", server.http.as_ref().unwrap())
     }
 
-    fn ask(&self, method: &str, stream: &str, headers: Headers<'_>, body: &str) -> Got {
+    pub(super) fn ask(&self, method: &str, stream: &str, headers: Headers<'_>, body: &str) -> Got {
         let mut request = ureq::http::Request::builder()
             .method(method)
             .uri(self.url(stream));
@@ -87,22 +87,22 @@ impl Web {
         taken(answered.unwrap())
     }
 
-    fn get(&self, stream: &str) -> Got {
+    pub(super) fn get(&self, stream: &str) -> Got {
         self.ask("GET", stream, &[], "")
     }
 
-    fn post(&self, stream: &str, headers: Headers<'_>, body: &str) -> Got {
+    pub(super) fn post(&self, stream: &str, headers: Headers<'_>, body: &str) -> Got {
         self.ask("POST", stream, headers, body)
     }
 
     /// A stream with this content, made here.
-    fn made(&self, stream: &str, content_type: (&str, &str), body: &str) {
+    pub(super) fn made(&self, stream: &str, content_type: (&str, &str), body: &str) {
         let made = self.ask("PUT", stream, &[content_type], body);
         assert_eq!(made.status, 201, "{made:?}");
     }
 
     /// Events of a stream, as text, up to `last`.
-    fn events(&self, stream: &str, last: &str) -> String {
+    pub(super) fn events(&self, stream: &str, last: &str) -> String {
         let mut response = self.agent.get(self.url(stream)).call().unwrap();
         assert_eq!(response.status(), 200);
         let mut reader = response.body_mut().as_reader();

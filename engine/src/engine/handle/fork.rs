@@ -14,7 +14,7 @@ use crate::env::Env;
 use crate::error::{Effects, Result};
 use crate::feed::Base;
 use crate::ids::FeedId;
-use crate::shard::{Claim, FeedRef, LogService, Made, MakeRequest, Pinned};
+use crate::shard::{Claim, FeedRef, Hold, LogService, Made, MakeRequest, Pinned};
 use crate::sync::Permit;
 
 /// What a fork is to be.
@@ -114,6 +114,18 @@ impl<E: Env> Handle<E> {
             s.unpin(source, pin, answer);
         })
         .await
+    }
+
+    /// Which of these sources lack their pins; all of them would be in `log`.
+    pub(crate) async fn lacking(&self, log: usize, holds: Vec<Hold>) -> Result<Vec<bool>> {
+        self.ask(log, move |s| async move { Ok(s.lacking(&holds)) })
+            .await
+    }
+
+    /// Puts a pin again that its source lacks.
+    pub(crate) async fn hold(&self, hold: Hold) -> Result<()> {
+        let log = self.log_of(&hold.base.name);
+        self.call(log, move |s, answer| s.hold(hold, answer)).await
     }
 
     /// Which of these forks are there; all of them would be in `log`.
