@@ -65,9 +65,10 @@ impl<E: Env> LogService<E> {
                 end.saturating_sub(records)
             }
             ReadFrom::Timestamp(time_ms) => {
-                let feeds = self.feeds.borrow();
-                let own_from = feeds.get(feed).map_or(0, Feed::own_from);
-                drop(feeds);
+                let own_from = {
+                    let feeds = self.feeds.borrow();
+                    feeds.get(feed).map_or(0, Feed::own_from)
+                };
                 self.at_time(feed, request, floor.max(own_from), time_ms)
                     .await?
             }
