@@ -347,19 +347,9 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
             }
             KIND_FEED_CREATED
         }
-        Change::FeedForked(forked) => {
-            forked.encode(&mut w);
-            KIND_FEED_FORKED
-        }
-        Change::Pinned { id, pin } => {
-            w.u64(id.0);
-            pin.encode(&mut w);
-            KIND_PINNED
-        }
-        Change::Unpinned { id, time_ms } => {
-            w.u64(id.0).u64(*time_ms);
-            KIND_UNPINNED
-        }
+        Change::FeedForked(forked) => forked.encode(&mut w),
+        Change::Pinned { id, pin } => put_pinned(&mut w, *id, pin),
+        Change::Unpinned { id, time_ms } => put_unpinned(&mut w, *id, *time_ms),
         Change::FeedClosed { note, time_ms } => {
             w.u64(*time_ms).bytes(note);
             KIND_FEED_CLOSED
@@ -485,8 +475,19 @@ pub(crate) fn text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     })
 }
 
+fn put_pinned(w: &mut Writer, id: PinId, pin: &Pin) -> u16 {
+    w.u64(id.0);
+    pin.encode(w);
+    KIND_PINNED
+}
+
+fn put_unpinned(w: &mut Writer, id: PinId, time_ms: u64) -> u16 {
+    w.u64(id.0).u64(time_ms);
+    KIND_UNPINNED
+}
+
 impl Forked {
-    fn encode(&self, w: &mut Writer) {
+    fn encode(&self, w: &mut Writer) -> u16 {
         let FeedOptions {
             keys,
             exclusive,
@@ -502,6 +503,7 @@ impl Forked {
         if !attributes.is_empty() {
             w.bytes(attributes);
         }
+        KIND_FEED_FORKED
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
