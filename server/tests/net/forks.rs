@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use sealog_frame::FrameView;
+use sealog_protocol::{Answer, ReadFrom, ReadScope, Request};
+
 use super::http::{CLOSE, Got, Headers, JSON, TEXT, Web, offset};
 
 /// Makes a fork of `source`, with these headers besides.
@@ -227,4 +230,46 @@ fn live_readers_of_a_fork_get_what_it_inherits_at_once_and_then_its_own() {
         assert!(!events.contains("later"), "{events}");
         assert!(events.contains("data:a\n"), "{events}");
     });
+}
+
+#[test]
+fn native_readers_see_a_fork_as_any_feed_and_nothing_of_its_source_behind_the_base() {
+    let web = Web::start(&[]);
+    web.made("s", JSON, "[1,2,3]");
+    let begin = offset(1);
+    let cut = [
+        ("stream-fork-offset", &*begin),
+        ("stream-fork-sub-offset", "1"),
+    ];
+    assert_eq!(fork(&web, "s", "f", &cut, "[9]").status, 201);
+    let mut native = web.server.as_ref().unwrap().connect();
+    let (mut next, mut got) = (0, Vec::new());
+    while next < 3 {
+        let scope = ReadScope {
+            feed: "f",
+            feed_id: None,
+            stream: None,
+            from: ReadFrom::Sequence(next),
+            end: u64::MAX,
+            bytes_max: 1 << 20,
+            fingerprints: false,
+        };
+        let read = native.call(&Request::Read { scope, wait_ms: 0 });
+        let Answer::Records { records } = &read else {
+            panic!("{read:?}");
+        };
+        let mut rest = records.frames.0;
+        while !rest.is_empty() {
+            let (frame, after) = FrameView::split_trusted(rest).unwrap();
+            got.extend(frame.records().map(|r| (r.sequence, r.payload.to_vec())));
+            rest = after;
+        }
+        assert!(records.next > next, "{read:?}");
+        next = records.next;
+    }
+    let expected = [(0, b"1".to_vec()), (1, b"2".to_vec()), (2, b"9".to_vec())];
+    assert_eq!(got, expected);
+    assert_eq!(web.ask("DELETE", "s", &[], "").status, 204);
+    let refused = native.call(&Request::Open { feed: "s" });
+    assert!(format!("{refused:?}").contains("FeedGone"), "{refused:?}");
 }

@@ -63,10 +63,11 @@ impl<E: Env> Handle<E> {
         .await
     }
 
-    /// Deletes a feed and all that is in it.
+    /// Deletes a feed and all that is in it. One that forks go on from is kept for them: by name it is gone
+    /// ([`Error::FeedGone`](crate::Error::FeedGone)) until the last of them is deleted, and then by itself.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::FeedGone`](crate::Error::FeedGone), [`Error::Poisoned`](crate::Error::Poisoned),
     /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
@@ -79,7 +80,8 @@ impl<E: Env> Handle<E> {
         .await
     }
 
-    /// What a feed is.
+    /// What a feed is. Of one that was deleted and is kept for its forks, all calls by name but those that list
+    /// feeds answer [`Error::FeedGone`](crate::Error::FeedGone).
     ///
     /// # Errors
     /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
@@ -212,6 +214,7 @@ impl<E: Env> Handle<E> {
     /// [`Error::StreamSettled`](crate::Error::StreamSettled),
     /// [`Error::NoOpenStream`](crate::Error::NoOpenStream),
     /// [`Error::AbandonedStream`](crate::Error::AbandonedStream) naming an older one,
+    /// [`Error::Pinned`](crate::Error::Pinned) (to be discarded, and forks go on from it),
     /// [`Error::Poisoned`](crate::Error::Poisoned), [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
