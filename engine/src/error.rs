@@ -32,6 +32,21 @@ pub enum Error {
         /// Name asked for.
         feed: String,
     },
+    /// The feed was deleted, and is kept for the feeds that go on from it: its name is free when the last of
+    /// them is deleted.
+    #[error("feed {feed:?} was deleted, and is kept for its forks")]
+    FeedGone {
+        /// Its name.
+        feed: String,
+    },
+    /// Forks go on from what the stream holds: seal it as it stands, or delete the forks.
+    #[error("stream {stream} of feed {feed:?} holds what forks go on from: it cannot be discarded")]
+    Pinned {
+        /// Name of the feed.
+        feed: String,
+        /// The stream.
+        stream: StreamId,
+    },
     /// The feed is closed: it takes no more batches, and no stream opens in it.
     #[error("feed {feed:?} is closed")]
     FeedClosed {

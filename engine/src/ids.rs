@@ -31,6 +31,8 @@ id!(/// Position of a record in its feed, from 0.
     Sequence);
 id!(/// Which log of the data directory, unique for its life.
     LogId);
+id!(/// What keeps a feed's range for one fork; drawn at random.
+    PinId);
 
 /// SHA-256 of an object's bytes: names packs, manifests and key indexes, and chains commits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

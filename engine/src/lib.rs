@@ -42,10 +42,11 @@ pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
 };
 pub use engine::{
-    AppendSession, Engine, Handle, LocalLog, ProductionEnv, SessionOptions, ShardSide, Ticket,
+    AppendSession, Engine, ForkRequest, Handle, LocalLog, ProductionEnv, SessionOptions, ShardSide,
+    Ticket,
 };
 pub use error::{Effects, Error, Result};
-pub use feed::{Closing, FeedOptions};
+pub use feed::{Base, Closing, FeedOptions, Pin};
 #[cfg(feature = "s3")]
 pub use inspect::inspect_object;
 pub use inspect::{InspectOptions, Node, inspect};

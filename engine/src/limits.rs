@@ -31,8 +31,9 @@ pub const PRODUCER_RANGES_PER_LOG_MAX: usize = 65_536;
 pub const CHUNK_FEEDS: u64 = 256;
 /// Bytes of the current segment kept back for state changes when no further segment can be had.
 pub const CONTROL_RESERVE_BYTES: u64 = 512 << 10;
-/// Room that group header, entry headers and padding take besides the frame itself.
-pub const GROUP_OVERHEAD_BYTES: usize = 2 * BLOCK_BYTES;
+/// Room that group header, entry headers, padding and the changes that are one step with a batch (a feed made
+/// with it, or closed behind it) take besides the frame itself.
+pub const GROUP_OVERHEAD_BYTES: usize = 8 * BLOCK_BYTES;
 /// A second group is put in flight, while the first is being written, once it has this much. Smaller
 /// ones are not worth a sync of their own, and answers in many small portions cost each client's wake.
 pub const PIPELINE_BYTES_MIN: usize = 4 * BLOCK_BYTES;

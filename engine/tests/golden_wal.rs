@@ -12,13 +12,16 @@ use std::path::PathBuf;
 use sealog_engine::commit::{CommitKind, PackPlace, PackRef};
 use sealog_engine::env::AlignedBuf;
 use sealog_engine::formats::{ChunkRef, Feeds, Geometry, Marker, Root, decode_chunk, encode_chunk};
-use sealog_engine::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, Sequence, StreamId};
-use sealog_engine::wal::entry::{Change, Entries, Entry, Seal, put_batch, put_change};
+use sealog_engine::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, PinId, Sequence, StreamId};
+use sealog_engine::wal::entry::{
+    Change, Entries, Entry, Forked, Ground, Seal, put_batch, put_change,
+};
 use sealog_engine::wal::group::{
     FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader, GroupSeal, seal_group,
 };
 use sealog_engine::wal::log::Position;
 use sealog_engine::wal::segment::SegmentHeader;
+use sealog_engine::{Base, FeedOptions, Pin};
 use sealog_frame::{BatchBuilder, Record, Stamp, TimestampMode, stamp};
 
 const LOG: LogId = LogId(3);
@@ -157,6 +160,63 @@ fn cleaned() -> Vec<Row> {
     vec![change(GONE, 0, Change::FeedCleaned)]
 }
 
+/// What only forks and their sources have, in an order that folds.
+fn forks() -> Vec<Row> {
+    let name = |text: &str| text.to_owned();
+    let options = FeedOptions {
+        keys: true,
+        exclusive: false,
+        attributes: (*b"{}").into(),
+    };
+    let base = Base {
+        feed: FEED,
+        name: "plant/pump-1".into(),
+        sequence: 0,
+        pin: PinId(0x0123_4567_89ab_cdef),
+    };
+    let pinned = |pin: PinId, fork: &str| Change::Pinned {
+        id: pin,
+        pin: Pin {
+            sequence: 0,
+            fork: fork.into(),
+        },
+    };
+    let forked = Forked {
+        name: name("plant/pump-1 \u{2442}"),
+        options,
+        time_ms: TIME_MS + 3,
+        base: base.clone(),
+        ground: Ground {
+            last_arrival_ms: TIME_MS + 1,
+            last_timestamp_ms: TIME_MS + 2,
+        },
+    };
+    let time_ms = TIME_MS + 4;
+    vec![
+        created(FEED, "plant/pump-1"),
+        change(FEED, 0, pinned(base.pin, &forked.name)),
+        change(FEED, 0, pinned(PinId(7), "never made")),
+        change(GONE, 0, Change::FeedForked(Box::new(forked))),
+        change(FEED, 0, Change::FeedDeleted { time_ms }),
+        change(
+            FEED,
+            0,
+            Change::Unpinned {
+                id: PinId(7),
+                time_ms,
+            },
+        ),
+        change(
+            GONE,
+            0,
+            Change::FeedClosed {
+                note: (*b"done").into(),
+                time_ms,
+            },
+        ),
+    ]
+}
+
 fn group(flags: u16, offset: u64, predecessor: u32, rows: &[Row]) -> Vec<u8> {
     let mut buf = AlignedBuf::zeroed(GROUP_HEADER_BYTES);
     for (feed, stream, content) in rows {
@@ -198,6 +258,7 @@ fn groups() -> Vec<(&'static str, u16, u64, u32, Vec<Row>)> {
             9,
             Vec::new(),
         ),
+        ("group-forks", 0, first + 20_480, 11, forks()),
     ]
 }
 
@@ -257,9 +318,9 @@ const GEOMETRY: Geometry = Geometry {
     segment_bytes: 1 << 20,
 };
 
-/// The state that folding [`entries`] gives.
-fn feeds() -> Feeds {
-    let bytes = group(0, 1 << 20 | 4096, 0, &entries());
+/// The state that folding these entries gives.
+fn feeds(rows: &[Row]) -> Feeds {
+    let bytes = group(0, 1 << 20 | 4096, 0, rows);
     let header = GroupHeader::decode(&bytes).unwrap();
     let body = &bytes[GROUP_HEADER_BYTES..GROUP_HEADER_BYTES + header.body_bytes as usize];
     let mut feeds = Feeds::new(LOG, GEOMETRY);
@@ -274,8 +335,8 @@ fn feeds() -> Feeds {
     feeds
 }
 
-fn chunk() -> Vec<u8> {
-    encode_chunk(CHUNK, 11, &feeds().encode_chunk(CHUNK))
+fn chunk(rows: &[Row]) -> Vec<u8> {
+    encode_chunk(CHUNK, 11, &feeds(rows).encode_chunk(CHUNK))
 }
 
 /// Every file: format, name, what it is, bytes.
@@ -298,7 +359,13 @@ fn files() -> Vec<(&'static str, &'static str, &'static str, Vec<u8>)> {
             "checkpoint",
             "chunk",
             "the state after group-entries",
-            chunk(),
+            chunk(&entries()),
+        ),
+        (
+            "checkpoint",
+            "chunk-forks",
+            "the state after group-forks",
+            chunk(&forks()),
         ),
         (
             "checkpoint",
@@ -311,6 +378,7 @@ fn files() -> Vec<(&'static str, &'static str, &'static str, Vec<u8>)> {
         let about = match rows.len() {
             0 => "no entries",
             1 => "feed cleaned",
+            7 => "forks, and a closed feed",
             _ => "every other kind of entry",
         };
         all.push(("wal", name, about, group(flags, offset, predecessor, &rows)));
@@ -409,7 +477,7 @@ fn checkpoint_v1_files_decode() {
     let body = decode_chunk(&bytes, CHUNK, 11).unwrap();
     let mut decoded = Feeds::new(LOG, GEOMETRY);
     decoded.decode_chunk(CHUNK, body).unwrap();
-    let (found, expected) = (decoded.get(FEED).unwrap(), feeds());
+    let (found, expected) = (decoded.get(FEED).unwrap(), feeds(&entries()));
     let expected = expected.get(FEED).unwrap();
     assert_eq!(found.streams, expected.streams);
     assert_eq!(found.head, expected.head);
@@ -433,6 +501,27 @@ fn checkpoint_v1_files_decode() {
 }
 
 #[test]
+fn checkpoint_v1_chunk_of_forks_decodes() {
+    let bytes = golden("checkpoint", "chunk-forks");
+    let body = decode_chunk(&bytes, CHUNK, 11).unwrap();
+    let mut decoded = Feeds::new(LOG, GEOMETRY);
+    decoded.decode_chunk(CHUNK, body).unwrap();
+    let source = decoded.get(FEED).unwrap();
+    assert!(source.is_gone());
+    let pins: Vec<_> = source.pins().collect();
+    let pin = PinId(0x0123_4567_89ab_cdef);
+    assert_eq!((pins.len(), pins[0].0, pins[0].1.sequence), (1, pin, 0));
+    assert_eq!(&*pins[0].1.fork, "plant/pump-1 \u{2442}");
+    let fork = decoded.get(GONE).unwrap();
+    let base = fork.base().unwrap();
+    assert_eq!((base.feed, base.pin, base.sequence), (FEED, pin, 0));
+    assert_eq!((&*base.name, fork.is_gone()), ("plant/pump-1", false));
+    assert_eq!(fork.last_timestamp_ms, TIME_MS + 2);
+    assert_eq!(&*fork.closed.as_ref().unwrap().note, b"done");
+    assert_eq!(decoded.encode_chunk(CHUNK), body);
+}
+
+#[test]
 fn exhaustive_wal_and_checkpoint_v1_any_flipped_bit_is_detected() {
     for (format, name, _, bytes) in files() {
         for at in 0..bytes.len() {
@@ -441,7 +530,7 @@ fn exhaustive_wal_and_checkpoint_v1_any_flipped_bit_is_detected() {
             let refused = match name {
                 "segment-header" => SegmentHeader::decode(&damaged).is_err(),
                 "marker" => Marker::decode(&damaged).is_err(),
-                "chunk" => decode_chunk(&damaged, CHUNK, 11).is_err(),
+                "chunk" | "chunk-forks" => decode_chunk(&damaged, CHUNK, 11).is_err(),
                 "root" | "root-first" => Root::decode(&damaged).is_err(),
                 _ => GroupHeader::decode(&damaged)
                     .and_then(|header| header.check_body(&damaged[GROUP_HEADER_BYTES..]))

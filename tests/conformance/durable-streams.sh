@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 home=${SEALOG_CONFORMANCE_HOME:-$here/../../target/conformance}
 suite=0.3.6
-NOT_YET='Fork -|Reserved subscription APIs'
+NOT_YET='Reserved subscription APIs'
 
 sealog=${1:-}
 if [ -z "$sealog" ]; then

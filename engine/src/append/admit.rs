@@ -62,11 +62,21 @@ pub fn foresee_first(
     options: &FeedOptions,
     batch: &FrameView<'_>,
 ) -> Result<(), Error> {
+    foresee_first_after(None, name, options, batch)
+}
+
+/// As [`foresee_first`], of a feed that goes on behind sequence `last`.
+pub(crate) fn foresee_first_after(
+    last: Option<u64>,
+    name: &str,
+    options: &FeedOptions,
+    batch: &FrameView<'_>,
+) -> Result<(), Error> {
     check_feed_name(name)?;
     let ground = Ground {
         name,
         keys: options.keys,
-        last: None,
+        last,
         producers: None,
         open: true,
         closed: false,

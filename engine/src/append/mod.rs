@@ -8,6 +8,7 @@
 
 mod admit;
 
+pub(crate) use admit::foresee_first_after;
 pub use admit::{Decision, foresee_first, judge};
 pub(crate) use admit::{check_token, foresee, is_duplicate};
 

@@ -5,9 +5,13 @@
 //!   so that waiting callers cost no memory of the engine's.
 //! - A call whose shard is gone answers an error; it never hangs.
 //!
-//! **Not here**: threads (`engine`), decisions (`shard`), what else than appending and reading may be done (`ops`).
+//! **Not here**: threads (`engine`), decisions (`shard`), reads (`reads`), forks (`fork`), what else may be done (`ops`).
 
+mod fork;
 mod ops;
+mod reads;
+
+pub use fork::ForkRequest;
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -20,7 +24,6 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::ids::FeedId;
 use crate::limits::EngineConfig;
-use crate::read::{ReadChunk, ReadRequest};
 use crate::recovery::Report;
 use crate::shard::{Answer, FeedRef, LogService};
 use crate::sync::{Budget, Permit, race};
@@ -73,6 +76,15 @@ impl<E: Env> Clone for Handle<E> {
     }
 }
 
+/// A way to call the engine that does not keep it from ending.
+pub(crate) struct WeakHandle<E: Env>(std::sync::Weak<Shared<E>>);
+
+impl<E: Env> WeakHandle<E> {
+    pub(crate) fn upgrade(&self) -> Option<Handle<E>> {
+        self.0.upgrade().map(Handle)
+    }
+}
+
 /// Poisons every log of an engine, from any thread.
 pub(crate) struct Poisoner<E: Env>(std::sync::Weak<Shared<E>>);
 
@@ -116,6 +128,10 @@ impl<E: Env> Handle<E> {
         self.0.over.clone()
     }
 
+    pub(crate) fn downgrade(&self) -> WeakHandle<E> {
+        WeakHandle(Arc::downgrade(&self.0))
+    }
+
     pub(crate) fn poisoner(&self) -> Poisoner<E> {
         Poisoner(Arc::downgrade(&self.0))
     }
@@ -132,7 +148,11 @@ impl<E: Env> Handle<E> {
                     .spawn("inbox", super::serve(service.clone(), inbox));
             }
         }
-        Self::new(ports, config.clone())
+        let handle = Self::new(ports, config.clone());
+        for service in services {
+            super::forks::start(service, handle.downgrade());
+        }
+        handle
     }
 
     /// What a batch may hold here.
@@ -338,37 +358,6 @@ impl<E: Env> Handle<E> {
             batch.as_bytes().len() as u64,
             limits.frame_bytes_max(),
         )
-    }
-
-    /// Reads one answer's worth of records.
-    ///
-    /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::CommitNotFound`],
-    /// [`Error::Corrupt`], [`Error::Bucket`], [`Error::Io`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn read(&self, request: ReadRequest) -> Result<ReadChunk> {
-        let log = self.log_of(&request.feed);
-        self.ask(log, |s| async move { s.read(&request).await })
-            .await
-    }
-
-    /// Reads one answer's worth whose frames are within `budget`, which the answer goes on holding
-    /// ([`ReadChunk::held`]): for a front end that sends them on. Waits for its turn if not even one
-    /// batch is within; while it waits for records it holds nothing.
-    ///
-    /// # Errors
-    /// As [`Handle::read`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: only reads.
-    pub async fn read_within(&self, request: ReadRequest, budget: &Budget) -> Result<ReadChunk> {
-        let (log, budget) = (self.log_of(&request.feed), budget.clone());
-        self.ask(log, |s| async move {
-            s.read_within(&request, Some(&budget)).await
-        })
-        .await
     }
 
     /// Counters of every log.

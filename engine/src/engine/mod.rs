@@ -7,6 +7,7 @@
 //!
 //! **Not here**: what calls do (`shard`), sessions (`session`).
 
+mod forks;
 mod handle;
 mod local;
 pub mod offline;
@@ -15,7 +16,7 @@ mod session;
 mod shard_side;
 mod usage;
 
-pub use handle::Handle;
+pub use handle::{ForkRequest, Handle};
 pub use session::{AppendSession, SessionOptions, Ticket};
 pub use shard_side::{LocalLog, ShardSide};
 
@@ -219,6 +220,9 @@ async fn run_shard(
     match started {
         Ok((services, logs)) => {
             plan.handle.keep(logs);
+            for (service, _) in &services {
+                forks::start(service, plan.handle.downgrade());
+            }
             front(shard_side(shard, &env, &plan, logs, &services));
             let _ = plan.ready.send(Ok(logs));
             let over = plan.handle.over();

@@ -4,7 +4,7 @@
 //! - CKPT-4: decode(encode(chunk)) gives the same state, volatile fields aside.
 
 use super::store::Doomed;
-use super::{Closing, Feed, FeedOptions, Feeds, Head, IndexEntry, Stream, Totals};
+use super::{Closing, Feed, FeedOptions, Feeds, Head, IndexEntry, Lineage, Stream, Totals};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
@@ -14,6 +14,7 @@ use crate::wal::entry::{
 
 /// Bit of a feed's first flag byte, whose bit 0 says that records may carry keys.
 const FLAG_CLOSED: u8 = 2;
+const FLAG_LINEAGE: u8 = 16;
 
 impl Feeds {
     /// The feeds of `chunk`, living and doomed.
@@ -104,12 +105,13 @@ fn in_order(id: FeedId, next: u64, last: FeedId) -> Result<u64, DecodeError> {
     id.0.checked_add(1).ok_or(invalid("feed id", id.0))
 }
 
-/// The first flag byte: whether records may carry keys, and whether the feed is closed.
-fn take_keys_and_closed(r: &mut Reader<'_>) -> Result<(bool, bool), DecodeError> {
-    match r.u8()? {
-        flags @ 0..=3 => Ok((flags & 1 != 0, flags & FLAG_CLOSED != 0)),
-        flags => Err(invalid("flag", flags.into())),
+/// The first flag byte: whether records may carry keys, whether the feed is closed, whether a lineage follows.
+fn take_first_flags(r: &mut Reader<'_>) -> Result<[bool; 3], DecodeError> {
+    let flags = r.u8()?;
+    if flags & !(1 | FLAG_CLOSED | FLAG_LINEAGE) != 0 {
+        return Err(invalid("flag", flags.into()));
     }
+    Ok([1, FLAG_CLOSED, FLAG_LINEAGE].map(|flag| flags & flag != 0))
 }
 
 impl Feed {
@@ -121,13 +123,17 @@ impl Feed {
             attributes,
         } = &self.options;
         let closed = u8::from(self.closed.is_some()) * FLAG_CLOSED;
-        w.u8(u8::from(*keys) | closed)
+        let lineage = u8::from(self.lineage.is_some()) * FLAG_LINEAGE;
+        w.u8(u8::from(*keys) | closed | lineage)
             .u8(feed_flags(*exclusive, attributes));
         if !attributes.is_empty() {
             w.bytes(attributes);
         }
         if let Some(closing) = &self.closed {
             w.u64(closing.time_ms).bytes(&closing.note);
+        }
+        if let Some(lineage) = &self.lineage {
+            lineage.encode(w);
         }
         w.u64(self.created_ms)
             .u64(self.epoch.0)
@@ -152,7 +158,7 @@ impl Feed {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let id = FeedId(r.u64()?);
         let name = text(r)?.into();
-        let (keys, is_closed) = take_keys_and_closed(r)?;
+        let [keys, is_closed, has_lineage] = take_first_flags(r)?;
         let (exclusive, has_attributes) = take_feed_flags(r)?;
         let options = FeedOptions {
             keys,
@@ -166,11 +172,16 @@ impl Feed {
             })),
             false => None,
         };
+        let lineage = match has_lineage {
+            true => Some(Box::new(Lineage::decode(r)?)),
+            false => None,
+        };
         let mut feed = Self {
             id,
             name,
             options,
             closed,
+            lineage,
             created_ms: r.u64()?,
             epoch: Epoch(r.u64()?),
             next_sequence: r.u64()?,

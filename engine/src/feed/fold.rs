@@ -88,6 +88,9 @@ impl Feeds {
     ) -> Fold {
         match change {
             Change::FeedCreated { .. } => self.create(id, change, at),
+            Change::FeedForked(forked) => self.fork(id, forked, at),
+            Change::Pinned { id: pin, pin: what } => self.pin(id, (*pin, what), at),
+            Change::Unpinned { id: pin, time_ms } => self.unpin(id, *pin, *time_ms, at),
             Change::FeedDeleted { time_ms } => self.delete(id, *time_ms, at),
             Change::FeedCleaned => self.cleaned(id, at),
             Change::ProducerEvicted { id: producer } => {
@@ -143,6 +146,9 @@ impl Feed {
             Change::Published { digest } => self.published(stream, *digest),
             Change::FeedClosed { note, time_ms } => self.close(note, *time_ms),
             Change::FeedCreated { .. }
+            | Change::FeedForked(_)
+            | Change::Pinned { .. }
+            | Change::Unpinned { .. }
             | Change::FeedDeleted { .. }
             | Change::FeedCleaned
             | Change::ProducerEvicted { .. } => misfit("change of the feed itself"),
@@ -167,8 +173,8 @@ impl Feed {
     }
 
     fn open(&mut self, id: StreamId) -> Fold {
-        if self.closed.is_some() {
-            return misfit(format!("stream {id} opened in a closed feed"));
+        if self.closed.is_some() || self.is_gone() {
+            return misfit(format!("stream {id} opened in a closed or deleted feed"));
         }
         if id != self.next_stream {
             return misfit(format!("stream {id} opened, {} is next", self.next_stream));
@@ -195,8 +201,8 @@ impl Feed {
             let (base, next) = (frame.base_sequence(), self.next_sequence);
             return misfit(format!("batch at sequence {base}, {next} is next"));
         }
-        if self.closed.is_some() {
-            return misfit("batch into a closed feed");
+        if self.closed.is_some() || self.is_gone() {
+            return misfit("batch into a closed or deleted feed");
         }
         let end = frame.end_sequence();
         if end <= frame.base_sequence() {

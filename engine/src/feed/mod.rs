@@ -11,10 +11,12 @@
 
 mod codec;
 mod fold;
+mod lineage;
 mod offline;
 mod store;
 
 pub use fold::Misfit;
+pub use lineage::{Base, Lineage, Pin};
 pub(crate) use offline::Seen;
 pub use store::{Doomed, Feeds};
 
@@ -166,6 +168,8 @@ pub struct Feed {
     pub closed: Option<Box<Closing>>,
     /// Idempotent producers, once there is one.
     pub producers: Option<Box<Producers>>,
+    /// Where it goes on from, and what goes on from it.
+    pub lineage: Option<Box<Lineage>>,
     /// Running number of the last group that holds an entry of this feed (not persisted).
     pub last_group: u64,
     /// What the store's index of needed offsets holds for this feed (not persisted).

@@ -13,7 +13,7 @@ use super::fold::Misfit;
 use super::{Feed, FeedOptions, Head};
 use crate::ids::{CommitNumber, Epoch, FeedId, LogId, StreamId};
 use crate::limits::CHUNK_FEEDS;
-use crate::wal::entry::Change;
+use crate::wal::entry::{Change, Forked};
 use crate::wal::log::Position;
 use crate::wal::segment::Geometry;
 
@@ -224,35 +224,37 @@ impl Feeds {
         else {
             return Err(Misfit("not a creation".to_owned()));
         };
+        let options = FeedOptions {
+            keys: *keys,
+            exclusive: *exclusive,
+            attributes: attributes.clone(),
+        };
+        self.make(new_feed(id, name, options, *time_ms), at)
+    }
+
+    /// A feed that goes on from another: FORK-1.
+    pub(super) fn fork(&mut self, id: FeedId, forked: &Forked, at: Position) -> Result<(), Misfit> {
+        let Forked { ground, base, .. } = forked;
+        let mut feed = new_feed(id, &forked.name, forked.options.clone(), forked.time_ms);
+        feed.next_sequence = base.sequence;
+        feed.head.end = base.sequence;
+        feed.last_arrival_ms = ground.last_arrival_ms;
+        feed.last_timestamp_ms = ground.last_timestamp_ms;
+        feed.lineage.get_or_insert_default().base = Some(base.clone());
+        self.make(feed, at)
+    }
+
+    fn make(&mut self, mut feed: Feed, at: Position) -> Result<(), Misfit> {
+        let id = feed.id;
         let counter = id.0 & ((1 << COUNTER_BITS) - 1);
-        if self.by_id.contains_key(&id) || self.by_name.contains_key(name.as_str()) {
-            return Err(Misfit(format!("feed {name:?} created twice")));
+        if self.by_id.contains_key(&id) || self.by_name.contains_key(&feed.name) {
+            return Err(Misfit(format!("feed {:?} created twice", feed.name)));
         }
         if id.0 >> COUNTER_BITS == self.log.0 {
             self.next_counter = self.next_counter.max(counter + 1);
         }
-        self.insert(Feed {
-            id,
-            name: name.as_str().into(),
-            options: FeedOptions {
-                keys: *keys,
-                exclusive: *exclusive,
-                attributes: attributes.clone(),
-            },
-            created_ms: *time_ms,
-            epoch: Epoch(0),
-            next_sequence: 0,
-            next_stream: StreamId(1),
-            last_arrival_ms: 0,
-            last_timestamp_ms: 0,
-            next_commit: CommitNumber(0),
-            head: Head::default(),
-            streams: Vec::new(),
-            closed: None,
-            producers: None,
-            last_group: at.group,
-            needed_cached: None,
-        });
+        feed.last_group = at.group;
+        self.insert(feed);
         self.mark(id);
         Ok(())
     }
@@ -265,7 +267,7 @@ impl Feeds {
         self.refresh(id);
     }
 
-    pub(super) fn delete(&mut self, id: FeedId, time_ms: u64, _at: Position) -> Result<(), Misfit> {
+    pub(super) fn remove(&mut self, id: FeedId, time_ms: u64) -> Result<(), Misfit> {
         self.mark(id);
         let Some(feed) = self.by_id.remove(&id) else {
             return Err(Misfit(format!("feed id {id} deleted but not there")));
@@ -292,5 +294,27 @@ impl Feeds {
             Some(_) => Ok(()),
             None => Err(Misfit(format!("feed id {id} cleaned but not deleted"))),
         }
+    }
+}
+
+fn new_feed(id: FeedId, name: &str, options: FeedOptions, created_ms: u64) -> Feed {
+    Feed {
+        id,
+        name: name.into(),
+        options,
+        created_ms,
+        epoch: Epoch(0),
+        next_sequence: 0,
+        next_stream: StreamId(1),
+        last_arrival_ms: 0,
+        last_timestamp_ms: 0,
+        next_commit: CommitNumber(0),
+        head: Head::default(),
+        streams: Vec::new(),
+        closed: None,
+        producers: None,
+        lineage: None,
+        last_group: 0,
+        needed_cached: None,
     }
 }

@@ -11,7 +11,8 @@ use super::tree::fields;
 use super::{Input, Node};
 use crate::env::BLOCK_BYTES;
 use crate::error::{Error, Result};
-use crate::wal::entry::{Change, Entries, Entry, EntryRef, Seal};
+use crate::feed::Base;
+use crate::wal::entry::{Change, Entries, Entry, EntryRef, Forked, Seal};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader};
 use crate::wal::segment::SegmentHeader;
 
@@ -133,6 +134,12 @@ fn change_node(input: &Input, change: &Change) -> (&'static str, Node) {
             };
             ("feed created", content)
         }
+        Change::FeedForked(forked) => ("feed forked", forked_node(input, forked)),
+        Change::Pinned { id, pin } => (
+            "pinned",
+            fields! { pin: id.0, sequence: pin.sequence, fork: &*pin.fork },
+        ),
+        Change::Unpinned { id, time_ms } => ("unpinned", fields! { pin: id.0, time_ms: *time_ms }),
         Change::FeedDeleted { time_ms } => ("feed deleted", fields! { time_ms: *time_ms }),
         Change::FeedClosed { note, time_ms } => (
             "feed closed",
@@ -151,6 +158,25 @@ fn change_node(input: &Input, change: &Change) -> (&'static str, Node) {
         Change::ProducerEvicted { id } => {
             ("producer evicted", fields! { producer: input.preview(id) })
         }
+    }
+}
+
+fn forked_node(input: &Input, forked: &Forked) -> Node {
+    fields! {
+        name: forked.name.clone(),
+        keys: forked.options.keys,
+        exclusive: forked.options.exclusive,
+        attributes: input.preview(&forked.options.attributes),
+        time_ms: forked.time_ms,
+        base: base_node(&forked.base),
+        last_arrival_ms: forked.ground.last_arrival_ms,
+        last_timestamp_ms: forked.ground.last_timestamp_ms,
+    }
+}
+
+pub(super) fn base_node(base: &Base) -> Node {
+    fields! {
+        feed: base.feed.0, name: &*base.name, sequence: base.sequence, pin: base.pin.0,
     }
 }
 

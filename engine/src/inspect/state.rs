@@ -2,7 +2,7 @@
 //!
 //! **Not here**: whether a root's chunks are there (`verify`).
 
-use super::log::seal_node;
+use super::log::{base_node, seal_node};
 use super::tree::fields;
 use super::{Input, Node};
 use crate::checkpoint::Root;
@@ -59,6 +59,14 @@ pub(super) fn chunk(input: &Input) -> Result<Node> {
 }
 
 fn feed_node(input: &Input, feed: &Feed) -> Node {
+    let mut node = plain_feed_node(input, feed);
+    if let (Node::Map(content), Some(base)) = (&mut node, feed.base()) {
+        content.push(("base", base_node(base)));
+    }
+    node
+}
+
+fn plain_feed_node(input: &Input, feed: &Feed) -> Node {
     fields! {
         id: feed.id.0,
         name: &*feed.name,
@@ -66,6 +74,10 @@ fn feed_node(input: &Input, feed: &Feed) -> Node {
         exclusive: feed.options.exclusive,
         attributes: input.preview(&feed.options.attributes),
         closed: feed.closed.is_some(),
+        deleted: feed.is_gone(),
+        pins: input.list(feed.pins().collect::<Vec<_>>().into_iter(), |(id, pin)| fields! {
+            pin: id.0, sequence: pin.sequence, fork: &*pin.fork,
+        }),
         created_ms: feed.created_ms,
         epoch: feed.epoch.0,
         next_sequence: feed.next_sequence,

@@ -82,6 +82,13 @@ pub(crate) fn feed_json(feed: &Feed) -> String {
     if !attributes.is_empty() {
         json["attributes_hex"] = attributes.into();
     }
+    if let Some(base) = feed.base() {
+        json["base"] = serde_json::json!({
+            "feed_id": base.feed.0,
+            "name": &*base.name,
+            "sequence": base.sequence,
+        });
+    }
     format!("{json}\n")
 }
 

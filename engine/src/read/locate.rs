@@ -64,7 +64,14 @@ impl<E: Env> LogService<E> {
                 };
                 end.saturating_sub(records)
             }
-            ReadFrom::Timestamp(time_ms) => self.at_time(feed, request, floor, time_ms).await?,
+            ReadFrom::Timestamp(time_ms) => {
+                let own_from = {
+                    let feeds = self.feeds.borrow();
+                    feeds.get(feed).map_or(0, Feed::own_from)
+                };
+                self.at_time(feed, request, floor.max(own_from), time_ms)
+                    .await?
+            }
         };
         Ok(first.max(floor))
     }

@@ -16,6 +16,7 @@
 //!
 //! **Not here**: waiting for more (`shard::query`), formats (`pack`, `commit`).
 
+mod below;
 mod cache;
 mod fingerprints;
 mod locate;
@@ -23,6 +24,7 @@ mod log;
 mod packs;
 mod room;
 
+pub(crate) use below::{Below, ReadStep, Way};
 pub use cache::ReadCache;
 pub use fingerprints::fingerprint;
 pub use room::Held;
@@ -36,7 +38,7 @@ use crate::error::{Error, Result};
 use crate::ids::{CommitNumber, FeedId, StreamId};
 use crate::lane::stopping;
 use crate::limits::READ_BYTES_DEFAULT;
-use crate::shard::LogService;
+use crate::shard::{LogService, living};
 use crate::sync::{Budget, race};
 
 /// Where a read begins.
@@ -137,20 +139,27 @@ enum Place {
 }
 
 impl<E: Env> LogService<E> {
-    /// Reads one answer's worth.
+    /// Reads one answer's worth of what this log has of the feed: of a fork, not what lies below its base
+    /// ([`Error::Invalid`]).
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`], [`Error::StreamNotFound`], [`Error::CommitNotFound`],
+    /// [`Error::FeedNotFound`], [`Error::FeedGone`], [`Error::StreamNotFound`], [`Error::CommitNotFound`],
     /// [`Error::Corrupt`] naming object or segment, [`Error::Bucket`], [`Error::Io`]. [`Error::Poisoned`] and
     /// [`Error::Closed`] when it would have to wait for records that will not come.
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
     pub async fn read(self: &Rc<Self>, request: &ReadRequest) -> Result<ReadChunk> {
-        self.read_within(request, None).await
+        match self.read_step(request, Way::default(), None).await? {
+            ReadStep::Chunk(chunk) => Ok(chunk),
+            ReadStep::Below(Below { base, .. }) => Err(Error::Invalid(format!(
+                "records of {:?} below {} are those of {:?}",
+                request.feed, base.sequence, base.name
+            ))),
+        }
     }
 
-    /// Reads one answer's worth whose frames are within `budget`, which the answer goes on holding:
+    /// Reads one answer's worth, or says who is to be asked. Its frames are within `budget`, which the answer goes on holding:
     /// waits for its turn if not even one batch is. Nothing is held while it waits for records.
     ///
     /// # Errors
@@ -158,41 +167,56 @@ impl<E: Env> LogService<E> {
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
-    pub(crate) async fn read_within(
+    pub(crate) async fn read_step(
         self: &Rc<Self>,
         request: &ReadRequest,
+        way: Way,
         budget: Option<&Budget>,
-    ) -> Result<ReadChunk> {
-        let chunk = self.read_or_wait(request, budget).await;
-        let rests_on_changes = match &chunk {
-            Ok(chunk) => chunk.ended || chunk.over_gap,
+    ) -> Result<ReadStep> {
+        let step = self.read_or_wait(request, way, budget).await;
+        let rests_on_changes = match &step {
+            Ok(ReadStep::Chunk(chunk)) => chunk.ended || chunk.over_gap,
+            Ok(ReadStep::Below(below)) => below.closed_at.is_some(),
             Err(_) => true,
         };
         // What ended the stream, took the range or the feed must not be undone by a crash.
         if rests_on_changes && let Err(stopped) = self.settle().await {
-            return match chunk {
+            return match step {
                 // Its records are durable; whether it is the stream's end is what nobody knows.
-                Ok(mut chunk) if !chunk.over_gap && chunk.next > chunk.first => {
+                Ok(ReadStep::Chunk(mut chunk)) if !chunk.over_gap && chunk.next > chunk.first => {
                     chunk.ended = chunk.next >= request.end;
-                    Ok(chunk)
+                    Ok(ReadStep::Chunk(chunk))
                 }
                 _ => Err(stopped),
             };
         }
-        chunk
+        step
     }
 
     async fn read_or_wait(
         self: &Rc<Self>,
         request: &ReadRequest,
+        way: Way,
         budget: Option<&Budget>,
-    ) -> Result<ReadChunk> {
-        let feed = self.feed_id(request)?;
+    ) -> Result<ReadStep> {
+        let feed = self.feed_id(request, way)?;
+        if matches!(request.from, ReadFrom::Timestamp(_))
+            && !way.above_base
+            && let Some(below) = self.below(feed, request, None)
+        {
+            return Ok(ReadStep::Below(below));
+        }
         let first = self.resolve(feed, request).await?;
+        if let Some(below) = self.below(feed, request, Some(first)) {
+            return Ok(ReadStep::Below(below));
+        }
         let deadline_ns = self.deadline(request.wait);
         let mut room = Room::of(budget);
         loop {
             let mut tail = self.listen_tail(feed);
+            if !way.by_fork {
+                self.check_there(feed)?;
+            }
             let mut chunk = self.read_now(feed, request, first, &mut room).await?;
             if chunk.frames.is_empty() && room.make().await {
                 continue;
@@ -205,7 +229,7 @@ impl<E: Env> LogService<E> {
             let left = deadline_ns.saturating_sub(self.env.monotonic_ns());
             let got = !chunk.frames.is_empty() || chunk.ended || chunk.next > first;
             if got || left == 0 {
-                return Ok(chunk);
+                return Ok(ReadStep::Chunk(chunk));
             }
             if self.is_stopping() {
                 // Nothing will come any more, and it is not the end.
@@ -222,13 +246,27 @@ impl<E: Env> LogService<E> {
         self.env.monotonic_ns().saturating_add(wait_ns)
     }
 
-    fn feed_id(&self, request: &ReadRequest) -> Result<FeedId> {
+    fn feed_id(&self, request: &ReadRequest, way: Way) -> Result<FeedId> {
         let feeds = self.feeds.borrow();
-        let found = feeds.named(&request.feed).map(|feed| feed.id);
-        let meant = found.filter(|found| request.id.is_none_or(|id| id == *found));
-        meant.ok_or_else(|| Error::FeedNotFound {
-            feed: request.feed.clone(),
-        })
+        let found = feeds.named(&request.feed);
+        let meant = found.filter(|found| request.id.is_none_or(|id| id == found.id));
+        match meant {
+            Some(meant) if way.by_fork => Ok(meant.id),
+            Some(_) => living(&feeds, &request.feed).map(|feed| feed.id),
+            None => Err(Error::FeedNotFound {
+                feed: request.feed.clone(),
+            }),
+        }
+    }
+
+    /// Where the read goes on below the base of a fork, if that is where it begins.
+    fn below(&self, feed: FeedId, request: &ReadRequest, first: Option<u64>) -> Option<Below> {
+        if request.stream.is_some() {
+            return None;
+        }
+        let tail = self.durable_tail(feed);
+        let feeds = self.feeds.borrow();
+        Below::of(feeds.get(feed)?, request.from, first, tail)
     }
 
     fn is_published(&self, feed: FeedId, sequence: u64) -> bool {

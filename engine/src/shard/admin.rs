@@ -3,13 +3,14 @@
 //! **Invariants**
 //! - Settling the newest stream raises the epoch first: a writer that comes back is fenced.
 //! - Streams are settled oldest first: FEED-3.
+//! - FORK-2: what forks go on from is not discarded.
 //!
 //! **Not here**: publication, which finishes by itself (`lane`).
 
 use std::rc::Rc;
 
 use super::LogService;
-use super::write::{Answer, not_found};
+use super::write::{Answer, living};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -46,7 +47,7 @@ impl<E: Env> LogService<E> {
     ) -> Result<(FeedId, CommitNumber)> {
         let (id, target, newest, epoch) = {
             let feeds = self.feeds.borrow();
-            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
+            let feed = living(&feeds, name)?;
             let mut unsealed = feed.streams.iter().filter(|s| !s.is_sealed()).map(|s| s.id);
             let target = match stream {
                 Some(stream) => unsealed.find(|id| *id == stream).ok_or_else(|| {
@@ -66,6 +67,11 @@ impl<E: Env> LogService<E> {
                     feed: name.to_owned(),
                 })?,
             };
+            let first = feed.stream(target).map_or(0, |stream| stream.first);
+            if kind == CommitKind::Discarded && first < feed.pinned_end() {
+                let (feed, stream) = (name.to_owned(), target);
+                return Err(Error::Pinned { feed, stream });
+            }
             let newest = feed
                 .streams
                 .last()

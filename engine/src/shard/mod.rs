@@ -16,6 +16,7 @@
 mod admin;
 mod close;
 mod direct;
+mod fork;
 mod make;
 mod query;
 mod tails;
@@ -29,11 +30,12 @@ use std::time::Duration;
 
 pub use close::{CloseRequest, Closed};
 pub use direct::Direct;
+pub(crate) use fork::{Claim, Doubts, Hold, Pinned};
 pub use make::{Made, MakeRequest};
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
 pub use usage::{LogUsage, Usage};
 pub use write::FeedRef;
-pub(crate) use write::{Answer, check_feed_name};
+pub(crate) use write::{Answer, check_feed_name, living};
 
 use crate::checkpoint::Checkpoints;
 use crate::env::Env;
@@ -80,6 +82,8 @@ pub struct LogService<E: Env> {
     /// Writes that were queued and are not decided yet.
     undecided: Cell<usize>,
     tails: Tails,
+    /// Pins to be dropped, here and elsewhere.
+    pub(crate) releases: fork::Releases,
     closing: Cell<bool>,
     /// No write will be decided any more.
     writes_ended: Cell<bool>,
@@ -101,6 +105,7 @@ impl<E: Env> LogService<E> {
         let service = Rc::new(Self {
             env: env.clone(),
             wal: recovered.wal,
+            releases: fork::Releases::of(&recovered.feeds),
             feeds: RefCell::new(recovered.feeds),
             checkpoints: RefCell::new(Some(recovered.checkpoints)),
             lane: LaneState::new(&config, owner_known),
@@ -233,12 +238,7 @@ impl<E: Env> LogService<E> {
 
     /// Answers `query` over the state of feed `name`, once that state is durable.
     async fn query<T>(&self, name: &str, query: impl FnOnce(&Feed) -> Result<T>) -> Result<T> {
-        let answer = match self.feeds.borrow().named(name) {
-            Some(feed) => query(feed),
-            None => Err(Error::FeedNotFound {
-                feed: name.to_owned(),
-            }),
-        };
+        let answer = living(&self.feeds.borrow(), name).and_then(query);
         self.settle().await?;
         answer
     }
@@ -249,6 +249,7 @@ impl<E: Env> LogService<E> {
         self.queued.notify();
         self.wal.progress().notify();
         self.tails.notify_all();
+        self.releases.moved().notify();
     }
 
     /// Stops for good after a bug in one of the shard's tasks.

@@ -16,7 +16,7 @@ use crate::append::{Decision, foresee};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
 use crate::error::{Error, Result};
-use crate::feed::{Closing, Feed, FeedOptions, Stream};
+use crate::feed::{Base, Closing, Feed, FeedOptions, Stream};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::check_commit_message;
 use crate::producer::{ProducerState, Producers};
@@ -49,6 +49,8 @@ pub struct FeedInfo {
     pub unpublished: u64,
     /// How it was closed, if it was.
     pub closed: Option<Closing>,
+    /// Where it goes on from, if it is a fork.
+    pub base: Option<Base>,
     /// Producers remembered.
     pub producers: u64,
 }
@@ -104,6 +106,7 @@ fn feed_info(feed: &Feed) -> FeedInfo {
         id: feed.id,
         options: feed.options.clone(),
         closed: feed.closed.as_deref().cloned(),
+        base: feed.base().cloned(),
         created_ms: feed.created_ms,
         epoch: feed.epoch,
         next_sequence: feed.next_sequence,
@@ -165,13 +168,9 @@ impl<E: Env> LogService<E> {
     /// must wait for [`LogService::settle`].
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`].
+    /// [`Error::FeedNotFound`], [`Error::FeedGone`].
     pub fn feed_now(&self, name: &str) -> Result<FeedInfo> {
-        let feeds = self.feeds.borrow();
-        feeds
-            .named(name)
-            .map(feed_info)
-            .ok_or_else(|| super::write::not_found(name))
+        super::write::living(&self.feeds.borrow(), name).map(feed_info)
     }
 
     /// Judges `batch` for a writer that is about to take the lease, and seals with `message` if that
@@ -228,7 +227,7 @@ impl<E: Env> LogService<E> {
             let feeds = self.feeds.borrow();
             feeds
                 .names_from(from)
-                .filter(|feed| after.is_empty() || &*feed.name > after)
+                .filter(|feed| !feed.is_gone() && (after.is_empty() || &*feed.name > after))
                 .take_while(|feed| feed.name.starts_with(prefix))
                 .take(limit)
                 .map(feed_info)

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use sealog_frame::{Batch, FrameView, Stamp, TimestampMode};
 
 use super::LogService;
+use super::fork::{Pinned, gone};
 use crate::append::{AppendResult, Decision, Lease, check_token, judge};
 use crate::commit::{Commit, CommitKind};
 use crate::env::Env;
@@ -21,7 +22,7 @@ use crate::feed::{Feed, FeedOptions, Feeds, Misfit};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
 use crate::limits::{ATTRIBUTES_BYTES_MAX, FEED_NAME_BYTES_MAX, check_commit_message};
 use crate::sync::Permit;
-use crate::wal::entry::{Change, Seal};
+use crate::wal::entry::{Change, Forked, Seal};
 
 /// How to answer a call from another thread.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
@@ -70,11 +71,13 @@ impl FeedRef {
     }
 
     pub(super) fn find<'a>(&self, feeds: &'a Feeds) -> Result<&'a Feed> {
-        let found = match self.id {
-            Some(id) => feeds.get(id),
-            None => feeds.named(&self.name),
-        };
-        found.ok_or_else(|| not_found(&self.name))
+        match self.id {
+            None => living(feeds, &self.name),
+            Some(id) => match feeds.get(id) {
+                Some(feed) if feed.is_gone() => Err(gone(&self.name)),
+                found => found.ok_or_else(|| not_found(&self.name)),
+            },
+        }
     }
 }
 
@@ -86,6 +89,14 @@ pub(super) fn check_abandoned(feed: &Feed) -> Result<()> {
             stream: older.id,
         })
     })
+}
+
+/// The feed of this name, unless it is there for its forks only.
+pub(crate) fn living<'a>(feeds: &'a Feeds, name: &str) -> Result<&'a Feed> {
+    match feeds.named(name) {
+        Some(feed) if feed.is_gone() => Err(gone(name)),
+        found => found.ok_or_else(|| not_found(name)),
+    }
 }
 
 pub(super) fn not_found(name: &str) -> Error {
@@ -127,47 +138,62 @@ impl<E: Env> LogService<E> {
         options: FeedOptions,
         answer: Answer<FeedId>,
     ) {
-        self.decide(answer, move |service| service.create_now(&name, options));
+        self.decide(answer, move |service| {
+            service.create_now(&name, options, None)
+        });
     }
 
-    pub(super) fn create_now(&self, name: &str, options: FeedOptions) -> Result<FeedId> {
+    /// `pinned`: it goes on from another.
+    pub(super) fn create_now(
+        &self,
+        name: &str,
+        options: FeedOptions,
+        pinned: Option<Pinned>,
+    ) -> Result<FeedId> {
         check_feed_name(name)?;
         check_attributes(&options)?;
         let feeds = self.feeds.borrow();
-        if let Some(feed) = feeds.named(name) {
+        if feeds.named(name).is_some() {
+            let feed = living(&feeds, name)?;
             let same = feed.options == options;
             let exists = Error::FeedExists {
                 feed: name.to_owned(),
             };
             return if same { Ok(feed.id) } else { Err(exists) };
         }
-        let limit = self.config.feeds_max;
-        if feeds.len() as u64 >= limit {
-            return Err(Error::FeedsFull { limit });
-        }
         let id = feeds.next_id();
         drop(feeds);
-        let change = Change::FeedCreated {
-            name: name.to_owned(),
-            keys: options.keys,
-            exclusive: options.exclusive,
-            attributes: options.attributes,
-            time_ms: self.env.realtime_ms(),
+        self.check_new(name, &options)?;
+        let (name, time_ms) = (name.to_owned(), self.env.realtime_ms());
+        let change = match pinned {
+            Some(Pinned { base, ground }) => Change::FeedForked(Box::new(Forked {
+                name,
+                options,
+                time_ms,
+                base,
+                ground,
+            })),
+            None => Change::FeedCreated {
+                name,
+                keys: options.keys,
+                exclusive: options.exclusive,
+                attributes: options.attributes,
+                time_ms,
+            },
         };
         self.change(id, StreamId(0), &change);
         Ok(id)
     }
 
-    /// Deletes a feed: gone at once, its objects after the grace time.
-    pub(crate) fn delete_feed(self: &Rc<Self>, name: String, answer: Answer<()>) {
-        self.decide(answer, move |service| {
-            let id = service.feeds.borrow().named(&name).map(|feed| feed.id);
-            let id = id.ok_or_else(|| not_found(&name))?;
-            let time_ms = service.env.realtime_ms();
-            service.change(id, StreamId(0), &Change::FeedDeleted { time_ms });
-            service.tails.notify(id);
-            Ok(())
-        });
+    /// What a feed that is not there would not be made for.
+    pub(super) fn check_new(&self, name: &str, options: &FeedOptions) -> Result<()> {
+        check_feed_name(name)?;
+        check_attributes(options)?;
+        let limit = self.config.feeds_max;
+        match self.feeds.borrow().len() as u64 >= limit {
+            true => Err(Error::FeedsFull { limit }),
+            false => Ok(()),
+        }
     }
 
     /// Fences the writer before, opens a new stream.
@@ -175,7 +201,7 @@ impl<E: Env> LogService<E> {
         self.decide(answer, move |service| {
             let (id, stream, epoch) = {
                 let feeds = service.feeds.borrow();
-                let feed = feeds.named(&name).ok_or_else(|| not_found(&name))?;
+                let feed = living(&feeds, &name)?;
                 if feed.closed.is_some() {
                     return Err(Error::FeedClosed { feed: name });
                 }
@@ -191,7 +217,7 @@ impl<E: Env> LogService<E> {
         self.decide(answer, move |service| {
             let (id, stream, epoch) = {
                 let feeds = service.feeds.borrow();
-                let feed = feeds.named(&name).ok_or_else(|| not_found(&name))?;
+                let feed = living(&feeds, &name)?;
                 let open = feed.open_stream();
                 let open = open.ok_or_else(|| Error::NoOpenStream { feed: name.clone() })?;
                 (feed.id, open.id, Epoch(feed.epoch.0 + 1))
@@ -364,7 +390,7 @@ impl<E: Env> LogService<E> {
     ) -> Result<(FeedId, CommitNumber)> {
         let stream = {
             let feeds = self.feeds.borrow();
-            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
+            let feed = living(&feeds, name)?;
             check_token(feed, token)?;
             let open = feed.open_stream().map(|stream| stream.id);
             open.ok_or_else(|| Error::NoOpenStream {
@@ -385,7 +411,7 @@ impl<E: Env> LogService<E> {
         check_commit_message(&message)?;
         let (id, number) = {
             let feeds = self.feeds.borrow();
-            let feed = feeds.named(name).ok_or_else(|| not_found(name))?;
+            let feed = living(&feeds, name)?;
             let older = feed
                 .streams
                 .iter()

@@ -2,6 +2,7 @@
 //!
 //! **Invariants**
 //! - COMMIT-2: commits 0 to the head chain by digest, and the last one's digest is the state's.
+//! - FORK-1: the history of a fork begins at its base.
 //! - Ranges follow each other; each manifest is the one its commit names and holds what it says.
 //! - A commit beyond the head is the one that publication would write now, or damage.
 //!
@@ -43,7 +44,7 @@ impl<E: Env> Check<'_, E> {
     }
 
     async fn commits(&mut self, feed: &Feed) -> Result<u64> {
-        let (mut parent, mut end) = (Digest::default(), 0);
+        let (mut parent, mut end) = (Digest::default(), feed.own_from());
         let mut before = StreamId(0);
         let mut path = paths::commits_prefix(&feed.name, feed.id);
         for number in 0..feed.head.commits {

@@ -7,7 +7,8 @@
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::commit::{CommitKind, PackPlace, PackRef};
 use crate::env::AlignedBuf;
-use crate::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, Sequence, StreamId};
+use crate::feed::{Base, FeedOptions, Pin};
+use crate::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, PinId, Sequence, StreamId};
 use crate::limits::ATTRIBUTES_BYTES_MAX;
 
 /// Bytes before an entry's payload.
@@ -26,6 +27,9 @@ const KIND_PUBLISHED: u16 = 10;
 const KIND_PRODUCER_EVICTED: u16 = 11;
 const KIND_ROLLED: u16 = 12;
 const KIND_FEED_CLOSED: u16 = 13;
+const KIND_FEED_FORKED: u16 = 14;
+const KIND_PINNED: u16 = 15;
+const KIND_UNPINNED: u16 = 16;
 
 /// Bits of a created feed's second flag byte.
 const FLAG_EXCLUSIVE: u8 = 1;
@@ -44,6 +48,30 @@ pub struct Seal {
     pub message: String,
 }
 
+/// What a fork's time goes on from: the source's, when it was pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ground {
+    /// Highest arrival time stamped.
+    pub last_arrival_ms: u64,
+    /// Highest effective timestamp.
+    pub last_timestamp_ms: u64,
+}
+
+/// How a fork is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forked {
+    /// Its name.
+    pub name: String,
+    /// How it is made.
+    pub options: FeedOptions,
+    /// When.
+    pub time_ms: u64,
+    /// Where it goes on from.
+    pub base: Base,
+    /// What its time goes on from.
+    pub ground: Ground,
+}
+
 /// Every change of state but a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -58,6 +86,22 @@ pub enum Change {
         /// What its maker keeps with it.
         attributes: Box<[u8]>,
         /// When.
+        time_ms: u64,
+    },
+    /// The feed exists from here on, and goes on from another.
+    FeedForked(Box<Forked>),
+    /// The feed's range is kept for a fork.
+    Pinned {
+        /// Which pin.
+        id: PinId,
+        /// What it keeps, and for whom.
+        pin: Pin,
+    },
+    /// The fork is gone, or never came about.
+    Unpinned {
+        /// Which pin.
+        id: PinId,
+        /// When: a deleted feed goes with its last pin.
         time_ms: u64,
     },
     /// The feed takes no more batches, and no stream opens in it any more.
@@ -303,6 +347,9 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
             }
             KIND_FEED_CREATED
         }
+        Change::FeedForked(forked) => forked.encode(&mut w),
+        Change::Pinned { id, pin } => put_pinned(&mut w, *id, pin),
+        Change::Unpinned { id, time_ms } => put_unpinned(&mut w, *id, *time_ms),
         Change::FeedClosed { note, time_ms } => {
             w.u64(*time_ms).bytes(note);
             KIND_FEED_CLOSED
@@ -363,6 +410,15 @@ fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
                 time_ms,
             }
         }
+        KIND_FEED_FORKED => Change::FeedForked(Box::new(Forked::decode(&mut r)?)),
+        KIND_PINNED => Change::Pinned {
+            id: PinId(r.u64()?),
+            pin: Pin::decode(&mut r)?,
+        },
+        KIND_UNPINNED => Change::Unpinned {
+            id: PinId(r.u64()?),
+            time_ms: r.u64()?,
+        },
         KIND_FEED_CLOSED => Change::FeedClosed {
             time_ms: r.u64()?,
             note: r.bytes()?.into(),
@@ -417,6 +473,62 @@ pub(crate) fn text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
         field: "text",
         value: e.utf8_error().valid_up_to() as u64,
     })
+}
+
+fn put_pinned(w: &mut Writer, id: PinId, pin: &Pin) -> u16 {
+    w.u64(id.0);
+    pin.encode(w);
+    KIND_PINNED
+}
+
+fn put_unpinned(w: &mut Writer, id: PinId, time_ms: u64) -> u16 {
+    w.u64(id.0).u64(time_ms);
+    KIND_UNPINNED
+}
+
+impl Forked {
+    fn encode(&self, w: &mut Writer) -> u16 {
+        let FeedOptions {
+            keys,
+            exclusive,
+            attributes,
+        } = &self.options;
+        w.u8(u8::from(*keys))
+            .u8(feed_flags(*exclusive, attributes))
+            .u64(self.time_ms)
+            .u64(self.ground.last_arrival_ms)
+            .u64(self.ground.last_timestamp_ms)
+            .bytes(self.name.as_bytes());
+        self.base.encode(w);
+        if !attributes.is_empty() {
+            w.bytes(attributes);
+        }
+        KIND_FEED_FORKED
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let keys = flag(r)?;
+        let (exclusive, has_attributes) = take_feed_flags(r)?;
+        let time_ms = r.u64()?;
+        let ground = Ground {
+            last_arrival_ms: r.u64()?,
+            last_timestamp_ms: r.u64()?,
+        };
+        let name = text(r)?;
+        let base = Base::decode(r)?;
+        let options = FeedOptions {
+            keys,
+            exclusive,
+            attributes: take_attributes(r, has_attributes)?,
+        };
+        Ok(Self {
+            name,
+            options,
+            time_ms,
+            base,
+            ground,
+        })
+    }
 }
 
 impl Seal {

@@ -283,6 +283,17 @@ impl<E: Env> Wal<E> {
         })
     }
 
+    /// The entries of the next `bytes` at most, put without a pause, are one group: a crash leaves all of
+    /// them or none. At least one must follow.
+    pub(crate) fn keep_together(&self, bytes: usize) {
+        let inner = &*self.0;
+        let mut state = inner.state.borrow_mut();
+        state.make_open(inner, bytes);
+        if let Some(open) = &mut state.open {
+            open.together = open.together.max(open.buf.len() + bytes);
+        }
+    }
+
     fn put(&self, bytes: usize, write: impl FnOnce(&mut AlignedBuf)) -> Position {
         self.put_then(bytes, write, |_, at| at)
     }

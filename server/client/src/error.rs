@@ -56,6 +56,20 @@ pub enum ErrorKind {
         /// Name asked for.
         feed: String,
     },
+    /// The feed was deleted, and is kept for the feeds that go on from it.
+    #[error("feed {feed:?} was deleted, and is kept for its forks")]
+    FeedGone {
+        /// Name asked for.
+        feed: String,
+    },
+    /// Forks go on from what the stream holds: it cannot be discarded.
+    #[error("stream {stream} of feed {feed:?} holds what forks go on from: it cannot be discarded")]
+    Pinned {
+        /// Name of the feed.
+        feed: String,
+        /// The stream.
+        stream: u64,
+    },
     /// The name breaks the rules for names.
     #[error("feed name refused")]
     FeedName,
@@ -428,6 +442,11 @@ fn kind_of_the_rest(refusal: &Refusal<'_>) -> ErrorKind {
     let value = refusal.value.unwrap_or_default();
     let limit = refusal.limit.unwrap_or_default();
     match refusal.code {
+        ErrorCode::FeedGone => ErrorKind::FeedGone { feed: name() },
+        ErrorCode::Pinned => ErrorKind::Pinned {
+            feed: name(),
+            stream: value,
+        },
         ErrorCode::NoOpenStream => ErrorKind::NoOpenStream { feed: name() },
         ErrorCode::StreamNotFound => ErrorKind::StreamNotFound {
             feed: name(),

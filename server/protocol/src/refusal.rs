@@ -39,6 +39,10 @@ wire_code! {
         NoOpenStream = 13,
         /// The feed `subject` is closed.
         FeedClosed = 21,
+        /// The feed `subject` was deleted, and is kept for its forks.
+        FeedGone = 24,
+        /// Forks go on from what the stream `value` of the feed `subject` holds.
+        Pinned = 25,
         /// The feed `subject` has no stream `value`.
         StreamNotFound = 14,
         /// The stream `value` of the feed `subject` is settled.

@@ -276,6 +276,8 @@ fn classify(error: &Error) -> (Exit, &'static str) {
     match error {
         Error::FeedNotFound { .. } => (Exit::NotFound, "FeedNotFound"),
         Error::FeedClosed { .. } => (Exit::Refused, "FeedClosed"),
+        Error::FeedGone { .. } => (Exit::Refused, "FeedGone"),
+        Error::Pinned { .. } => (Exit::Refused, "Pinned"),
         Error::FeedExists { .. } => (Exit::Refused, "FeedExists"),
         Error::FeedName { .. } => (Exit::Usage, "FeedName"),
         Error::FeedsFull { .. } => (Exit::Refused, "FeedsFull"),

@@ -14,6 +14,8 @@ pub(super) fn classify(kind: &K) -> (Exit, &'static str) {
     match kind {
         K::FeedNotFound { .. } => (Exit::NotFound, "FeedNotFound"),
         K::FeedClosed { .. } => (Exit::Refused, "FeedClosed"),
+        K::FeedGone { .. } => (Exit::Refused, "FeedGone"),
+        K::Pinned { .. } => (Exit::Refused, "Pinned"),
         K::FeedExists { .. } => (Exit::Refused, "FeedExists"),
         K::FeedName => (Exit::Usage, "FeedName"),
         K::FeedsFull { .. } => (Exit::Refused, "FeedsFull"),

@@ -47,6 +47,8 @@ fn parts(error: &Error) -> Parts<'_> {
         Error::FeedNotFound { feed } => of(C::FeedNotFound, feed),
         Error::FeedExists { feed } => of(C::FeedExists, feed),
         Error::FeedClosed { feed } => of(C::FeedClosed, feed),
+        Error::FeedGone { feed } => of(C::FeedGone, feed),
+        Error::Pinned { feed, stream } => (C::Pinned, feed, Some(stream.0), None),
         Error::FeedName { bytes, .. } => (C::FeedName, "", Some(*bytes as u64), None),
         Error::FeedsFull { limit } => (C::FeedsFull, "", None, Some(*limit)),
         Error::Fenced { token, current } => (C::Fenced, "", Some(token.0), Some(current.0)),

@@ -12,7 +12,7 @@ use super::server::{DEADLINE, Server};
 
 /// A server that speaks HTTP, and how it is spoken to.
 pub(super) struct Web {
-    server: Option<Server>,
+    pub(super) server: Option<Server>,
     dir: tempfile::TempDir,
     agent: Agent,
 }

@@ -58,15 +58,16 @@ impl<E: Env> Handle<E> {
         };
         let name = feed.to_owned();
         self.call(log, move |s, answer| {
-            s.make_feed(name, request, permit, answer)
+            s.make_feed(name, request, None, permit, answer)
         })
         .await
     }
 
-    /// Deletes a feed and all that is in it.
+    /// Deletes a feed and all that is in it. One that forks go on from is kept for them: by name it is gone
+    /// ([`Error::FeedGone`](crate::Error::FeedGone)) until the last of them is deleted, and then by itself.
     ///
     /// # Errors
-    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::FeedGone`](crate::Error::FeedGone), [`Error::Poisoned`](crate::Error::Poisoned),
     /// [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety
@@ -74,12 +75,28 @@ impl<E: Env> Handle<E> {
     pub async fn delete_feed(&self, feed: &str) -> Result<()> {
         let name = feed.to_owned();
         self.call(self.log_of(feed), move |s, answer| {
-            s.delete_feed(name, answer)
+            s.delete_feed(name, None, answer)
         })
         .await
     }
 
-    /// What a feed is.
+    /// As [`Handle::delete_feed`], of the feed with this id: another that has its name by now stays.
+    ///
+    /// # Errors
+    /// As [`Handle::delete_feed`]; [`Error::FeedNotFound`](crate::Error::FeedNotFound) if it is another.
+    ///
+    /// # Cancel safety
+    /// Dropped after it was sent, the feed may be gone.
+    pub async fn delete_this_feed(&self, feed: &str, id: FeedId) -> Result<()> {
+        let name = feed.to_owned();
+        self.call(self.log_of(feed), move |s, answer| {
+            s.delete_feed(name, Some(id), answer)
+        })
+        .await
+    }
+
+    /// What a feed is. Of one that was deleted and is kept for its forks, all calls by name but those that list
+    /// feeds answer [`Error::FeedGone`](crate::Error::FeedGone).
     ///
     /// # Errors
     /// [`Error::FeedNotFound`](crate::Error::FeedNotFound), [`Error::Poisoned`](crate::Error::Poisoned),
@@ -212,6 +229,7 @@ impl<E: Env> Handle<E> {
     /// [`Error::StreamSettled`](crate::Error::StreamSettled),
     /// [`Error::NoOpenStream`](crate::Error::NoOpenStream),
     /// [`Error::AbandonedStream`](crate::Error::AbandonedStream) naming an older one,
+    /// [`Error::Pinned`](crate::Error::Pinned) (to be discarded, and forks go on from it),
     /// [`Error::Poisoned`](crate::Error::Poisoned), [`Error::Closed`](crate::Error::Closed).
     ///
     /// # Cancel safety

@@ -121,6 +121,9 @@ impl Behind {
                 Ok(Entry::Change(Change::FeedCreated { name, .. })) => {
                     self.names.insert(entry.feed, name);
                 }
+                Ok(Entry::Change(Change::FeedForked(forked))) => {
+                    self.names.insert(entry.feed, forked.name);
+                }
                 _ => {}
             }
         }

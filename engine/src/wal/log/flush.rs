@@ -138,6 +138,7 @@ impl<E: Env> Wal<E> {
             entries,
             number,
             flags,
+            ..
         } = group;
         let seal = GroupSeal {
             flags,

@@ -26,6 +26,8 @@ pub(super) struct OpenGroup {
     /// Checksum of the entries, taken while each is in the processor's cache.
     pub(super) crc: u32,
     pub(super) offset: u64,
+    /// It may grow to so many bytes, whatever `wal.flush_bytes` says: what is decided in one step is one group.
+    pub(super) together: usize,
     pub(super) entries: u32,
     pub(super) number: u64,
     pub(super) flags: u16,
@@ -76,7 +78,8 @@ impl State {
         let flush_bytes = inner.params.config.flush_bytes;
         if let Some(open) = &self.open {
             let grown = round_up(open.buf.len() + bytes) as u64;
-            let over = open.buf.len() + bytes > flush_bytes + GROUP_HEADER_BYTES;
+            let most = open.together.max(flush_bytes + GROUP_HEADER_BYTES);
+            let over = open.buf.len() + bytes > most;
             if over || inner.geometry.place(open.offset, grown) != open.offset {
                 self.close_open();
             }
@@ -96,6 +99,7 @@ impl State {
             buf,
             crc: 0,
             offset,
+            together: 0,
             entries: 0,
             number: self.next_group,
             flags: 0,

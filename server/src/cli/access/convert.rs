@@ -43,6 +43,7 @@ pub(super) fn feed(info: wire::FeedInfo) -> FeedInfo {
         open_stream: info.open_stream.map(StreamId),
         unpublished: info.unpublished,
         closed: None,
+        base: None,
         producers: info.producers,
     }
 }

@@ -13,6 +13,14 @@ fn table() -> Vec<(Error, Exit)> {
     vec![
         (Error::FeedNotFound { feed: feed() }, Exit::NotFound),
         (Error::FeedClosed { feed: feed() }, Exit::Refused),
+        (Error::FeedGone { feed: feed() }, Exit::Refused),
+        (
+            Error::Pinned {
+                feed: feed(),
+                stream: StreamId(1),
+            },
+            Exit::Refused,
+        ),
         (Error::FeedExists { feed: feed() }, Exit::Refused),
         (
             Error::FeedName {

@@ -7,24 +7,48 @@
 use hyper::body::Incoming;
 use hyper::header::{self, HOST};
 use hyper::{Response, StatusCode};
-use sealog_engine::{FeedInfo, MakeRequest};
+use sealog_engine::{FeedInfo, Made, MakeRequest};
 
 use super::append::messages;
-use super::{Answered, Call, ROOT, Refused, Traits, empty, named, offset, put};
+use super::{Answered, Call, ROOT, Refused, Traits, empty, fork, named, offset, put};
 use crate::http::Body;
+use crate::http::intake::Taken;
 
 impl Call {
     pub(super) async fn create(&self, body: Incoming) -> Answered {
+        let made = self.create_now(body).await;
+        if made.is_err() {
+            // Nobody is told of what may still be lost.
+            self.service.side.settle(&self.name).await?;
+        }
+        made
+    }
+
+    async fn create_now(&self, body: Incoming) -> Answered {
         let asked = Traits::asked(&self.head.headers)?;
         let closed = self.says("stream-closed");
-        if self.header("stream-forked-from")?.is_some() {
-            let text = "forks are not served yet";
-            return Err(Refused::new(StatusCode::NOT_IMPLEMENTED, text));
-        }
-        if let Some((info, traits)) = self.stream().await? {
-            return self.found(&info, &traits, &asked, closed);
+        let fork = self.asked_fork()?;
+        if let Some((info, traits)) = self.stream_now().await? {
+            self.service.side.settle(&self.name).await?;
+            return self.found(&info, &traits, &asked, (closed, fork.as_ref()));
         }
         let body = self.collect(body).await?;
+        let made = match &fork {
+            Some(fork) => self.fork(fork, &asked, closed, &body).await?,
+            None => self.make(&asked, closed, body).await?,
+        };
+        let traits = Traits::of(&made.feed);
+        if !made.now {
+            return self.found(&made.feed, &traits, &asked, (closed, fork.as_ref()));
+        }
+        self.lifetimes().touch(&made.feed, &traits);
+        let mut response = self.described(StatusCode::CREATED, &made.feed, &traits);
+        put(&mut response, header::LOCATION, &self.location());
+        Ok(response)
+    }
+
+    /// Makes a stream that begins with `body`.
+    async fn make(&self, asked: &Traits, closed: bool, body: Taken) -> Result<Made, Refused> {
         let messages = messages(&body, asked.is_json(), true)?;
         let batch = match messages.is_empty() {
             true => None,
@@ -36,20 +60,18 @@ impl Call {
             batch,
             closed,
         };
-        let made = self.service.side.handle();
-        let made = made.make_feed(&self.name, request).await?;
-        let traits = Traits::of(&made.feed);
-        if !made.now {
-            return self.found(&made.feed, &traits, &asked, closed);
-        }
-        self.lifetimes().touch(&made.feed, &traits);
-        let mut response = self.described(StatusCode::CREATED, &made.feed, &traits);
-        put(&mut response, header::LOCATION, &self.location());
-        Ok(response)
+        let handle = self.service.side.handle();
+        Ok(handle.make_feed(&self.name, request).await?)
     }
 
-    fn found(&self, info: &FeedInfo, traits: &Traits, asked: &Traits, closed: bool) -> Answered {
-        if !traits.is_like(asked) || info.closed.is_some() != closed {
+    fn found(
+        &self,
+        info: &FeedInfo,
+        traits: &Traits,
+        asked: &Traits,
+        (closed, fork): (bool, Option<&fork::Asked>),
+    ) -> Answered {
+        if !fork::is_same((info, traits), asked, fork) || info.closed.is_some() != closed {
             return Err(Refused::conflict(
                 "the stream exists with another configuration",
             ));

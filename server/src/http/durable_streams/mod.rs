@@ -10,6 +10,7 @@
 
 mod append;
 mod create;
+mod fork;
 mod offset;
 mod read;
 mod refused;
@@ -61,7 +62,7 @@ pub(super) async fn answer(service: Rc<HttpService>, request: Request<Incoming>)
         Err(refused) => return finish(refused.into_response()),
     };
     let answered = match call.head.method {
-        Method::PUT => call.create(body).await,
+        Method::PUT => call.create(body).await.map_err(Refused::in_the_way),
         Method::POST => call.append(body).await,
         Method::GET => call.read().await,
         Method::HEAD => call.describe().await,
@@ -109,7 +110,12 @@ impl Call {
 
     /// The stream, if it is there and has not expired; an expired one is gone from here on.
     async fn stream(&self) -> Result<Option<(FeedInfo, Traits)>, Refused> {
-        let found = self.service.side.handle().feed(&self.name).await;
+        self.stream_named(&self.name).await
+    }
+
+    /// As [`Call::stream`], of another name.
+    async fn stream_named(&self, name: &str) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+        let found = self.service.side.handle().feed(name).await;
         self.unless_over(found).await
     }
 
@@ -131,7 +137,7 @@ impl Call {
         };
         let traits = Traits::of(&info);
         if self.lifetimes().is_over(&info, &traits) {
-            match handle.delete_feed(&self.name).await {
+            match handle.delete_this_feed(&info.name, info.id).await {
                 Ok(()) | Err(Error::FeedNotFound { .. }) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
@@ -150,8 +156,9 @@ impl Call {
     }
 
     async fn delete(&self) -> Answered {
-        self.known_stream().await?;
-        self.service.side.handle().delete_feed(&self.name).await?;
+        let (info, _) = self.known_stream().await?;
+        let handle = self.service.side.handle();
+        handle.delete_this_feed(&self.name, info.id).await?;
         Ok(empty(StatusCode::NO_CONTENT))
     }
 }

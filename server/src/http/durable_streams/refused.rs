@@ -37,6 +37,14 @@ impl Refused {
         Self::new(StatusCode::CONFLICT, text)
     }
 
+    /// As the answer to a PUT: what was deleted and is kept for its forks is in the way.
+    pub(super) fn in_the_way(mut self) -> Self {
+        if self.status == StatusCode::GONE {
+            self.status = StatusCode::CONFLICT;
+        }
+        self
+    }
+
     pub(super) fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
@@ -64,6 +72,7 @@ impl From<Error> for Refused {
         let of = |status| Self::new(status, text.clone());
         match error {
             Error::FeedNotFound { .. } => of(StatusCode::NOT_FOUND),
+            Error::FeedGone { .. } => of(StatusCode::GONE),
             Error::FeedName { .. } | Error::Batch(_) => of(StatusCode::BAD_REQUEST),
             Error::OverLimit { .. } => of(StatusCode::PAYLOAD_TOO_LARGE),
             Error::ProducerFenced { current, .. } => {

@@ -37,8 +37,8 @@ async fn sweep_once(service: &HttpService) -> Result<(), Error> {
             }
             let traits = Traits::of(info);
             if service.options.lifetimes.is_over(info, &traits) {
-                match handle.delete_feed(&info.name).await {
-                    Ok(()) | Err(Error::FeedNotFound { .. }) => {}
+                match handle.delete_this_feed(&info.name, info.id).await {
+                    Ok(()) | Err(Error::FeedNotFound { .. } | Error::FeedGone { .. }) => {}
                     Err(error) => return Err(error),
                 }
             }

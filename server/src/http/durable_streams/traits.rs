@@ -13,6 +13,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 use sealog_engine::{FeedInfo, FeedOptions};
 use serde::{Deserialize, Serialize};
 
+use super::fork::Origin;
 use super::{Refused, text_of};
 use crate::cli::time;
 
@@ -31,6 +32,9 @@ pub(super) struct Traits {
     /// When it ends, as its maker wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<String>,
+    /// Of a fork: what was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) fork: Option<Origin>,
 }
 
 impl Traits {
@@ -52,6 +56,7 @@ impl Traits {
             content_type: content_type.to_owned(),
             ttl_s,
             expires_at: expires_at.map(str::to_owned),
+            fork: None,
         })
     }
 
@@ -62,6 +67,7 @@ impl Traits {
             content_type: DEFAULT_TYPE.to_owned(),
             ttl_s: None,
             expires_at: None,
+            fork: None,
         })
     }
 
