@@ -15,6 +15,11 @@ use crate::sync::{Budget, Permit};
 pub struct Held(Option<Permit>);
 
 impl Held {
+    /// Holds `bytes` more, if they are there and nobody waits; what is within no budget has room.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        self.0.as_mut().is_none_or(|permit| permit.grow(bytes))
+    }
+
     /// How much it is.
     #[must_use]
     pub fn bytes(&self) -> usize {

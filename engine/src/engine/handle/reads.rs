@@ -61,22 +61,7 @@ impl<E: Env> Handle<E> {
     /// # Cancel safety
     /// Cancel safe: only reads.
     pub async fn read(&self, request: ReadRequest) -> Result<ReadChunk> {
-        let bytes_max = request.bytes_max;
-        let (mut chunk, inherited) = self.read_down(request.clone(), None).await?;
-        let mut more = inherited;
-        while more && chunk.frames.len() < bytes_max && !chunk.ended && chunk.next < chunk.tail {
-            let request = ReadRequest {
-                from: ReadFrom::Sequence(chunk.next),
-                bytes_max: bytes_max - chunk.frames.len(),
-                wait: Duration::ZERO,
-                id: Some(chunk.feed),
-                ..request.clone()
-            };
-            let (next, inherited) = self.read_down(request, None).await?;
-            more = inherited && next.next > chunk.next;
-            chunk.join(next);
-        }
-        Ok(chunk)
+        self.read_on(request, None).await
     }
 
     /// Reads one answer's worth whose frames are within `budget`, which the answer goes on holding
@@ -89,7 +74,31 @@ impl<E: Env> Handle<E> {
     /// # Cancel safety
     /// Cancel safe: only reads.
     pub async fn read_within(&self, request: ReadRequest, budget: &Budget) -> Result<ReadChunk> {
-        let (chunk, _) = self.read_down(request, Some(budget)).await?;
+        self.read_on(request, Some(budget)).await
+    }
+
+    /// Reads what is inherited, and what follows it while there is room.
+    async fn read_on(&self, request: ReadRequest, budget: Option<&Budget>) -> Result<ReadChunk> {
+        let bytes_max = request.bytes_max;
+        let (mut chunk, inherited) = self.read_down(request.clone(), budget).await?;
+        let mut more = inherited;
+        while more && chunk.frames.len() < bytes_max && !chunk.ended && chunk.next < chunk.tail {
+            let request = ReadRequest {
+                from: ReadFrom::Sequence(chunk.next),
+                bytes_max: bytes_max - chunk.frames.len(),
+                wait: Duration::ZERO,
+                id: Some(chunk.feed),
+                ..request.clone()
+            };
+            // Waiting for the budget with a part of it in hand could wait for ever: what is read
+            // outside of it is let go if there is no room.
+            let (next, inherited) = self.read_down(request, None).await?;
+            if !chunk.held.grow(next.frames.len()) {
+                break;
+            }
+            more = inherited && next.next > chunk.next;
+            chunk.join(next);
+        }
         Ok(chunk)
     }
 
