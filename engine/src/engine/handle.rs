@@ -7,7 +7,11 @@
 //!
 //! **Not here**: threads (`engine`), decisions (`shard`), what else than appending and reading may be done (`ops`).
 
+mod carry;
 mod ops;
+mod subscriptions;
+
+pub use subscriptions::{LinkedFeed, SubscribeRequest, Subscribed};
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -15,7 +15,7 @@ mod session;
 mod shard_side;
 mod usage;
 
-pub use handle::Handle;
+pub use handle::{Handle, LinkedFeed, SubscribeRequest, Subscribed};
 pub use session::{AppendSession, SessionOptions, Ticket};
 pub use shard_side::{LocalLog, ShardSide};
 

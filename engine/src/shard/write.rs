@@ -166,6 +166,7 @@ impl<E: Env> LogService<E> {
             let time_ms = service.env.realtime_ms();
             service.change(id, StreamId(0), &Change::FeedDeleted { time_ms });
             service.tails.notify(id);
+            service.tails.watch.note_gone(&name, id);
             Ok(())
         });
     }
