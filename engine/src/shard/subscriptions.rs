@@ -9,6 +9,7 @@
 //!
 //! **Not here**: what is decided (`subscription`), tails of other logs (`engine::handle` brings them).
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,8 +20,9 @@ use crate::error::{Error, Result};
 use crate::ids::{FeedId, StreamId};
 use crate::subscription::{
     Ack, AckTo, CONFIG_BYTES_MAX, Fence, HOLDER_BYTES_MAX, LEASE_TTL_MS, LINKS_MAX, Link, LinkRow,
-    PATTERN_BYTES_MAX, Phase, Refusal, SUBSCRIPTIONS_ID, SUBSCRIPTIONS_MAX, Step, Subscription,
-    SubscriptionChange, SubscriptionOptions, Tail, WAKE_FEEDS_MAX, WakeId, glob_matches,
+    PATTERN_BYTES_MAX, Phase, Refusal, SUBSCRIPTIONS_ID, SUBSCRIPTIONS_MAX, Selector, Step,
+    Subscription, SubscriptionChange, SubscriptionOptions, Tail, WAKE_FEEDS_MAX, WakeId,
+    glob_matches,
 };
 use crate::sync::race;
 use crate::wal::entry::Change;
@@ -43,8 +45,6 @@ pub struct SubscriptionInfo {
     pub generation: u64,
     /// Where it stands.
     pub phase: Phase,
-    /// Rows that are kept of feeds.
-    pub links: Vec<LinkRow>,
     /// Feeds with unacknowledged records, as far as known.
     pub pending: Vec<PendingFeed>,
 }
@@ -117,13 +117,8 @@ fn check_options(name: &str, options: &SubscriptionOptions) -> Result<()> {
     }
 }
 
-/// What callers see; its rows are many, and few want them.
-fn info(name: &str, known: &Subscription, with_links: bool) -> SubscriptionInfo {
-    let shown = known.links.iter().filter(|_| with_links);
-    let links = shown.map(|(name, link)| LinkRow {
-        name: name.clone(),
-        link: *link,
-    });
+/// What callers see.
+fn info(name: &str, known: &Subscription) -> SubscriptionInfo {
     let pending = known.pending.iter().take(WAKE_FEEDS_MAX).map(|(name, at)| {
         let tail = Tail {
             name: name.clone(),
@@ -143,7 +138,6 @@ fn info(name: &str, known: &Subscription, with_links: bool) -> SubscriptionInfo 
         created_ms: known.created_ms,
         generation: known.generation,
         phase: known.phase.clone(),
-        links: links.collect(),
         pending: pending.collect(),
     }
 }
@@ -384,7 +378,7 @@ impl<E: Env> LogService<E> {
             service.with_subscription(&name, |known| {
                 Ok(DueWake {
                     fence: known.fence(),
-                    subscription: info(&name, known, false),
+                    subscription: info(&name, known),
                     attempts: 0,
                 })
             })
@@ -526,7 +520,31 @@ impl<E: Env> LogService<E> {
         let found = {
             let feeds = self.feeds.borrow();
             let known = feeds.subscriptions.ready(name);
-            known.map(|known| info(name, known, true))
+            known.map(|known| info(name, known))
+        };
+        self.settle().await?;
+        Ok(found)
+    }
+
+    /// What subscription `name` is linked to, and what is kept of that, if there is one.
+    pub(crate) async fn subscription_links(
+        &self,
+        name: &str,
+    ) -> Result<Option<(Selector, BTreeMap<String, Link>)>> {
+        let found = {
+            let feeds = self.feeds.borrow();
+            let known = feeds.subscriptions.ready(name);
+            known.map(|known| (Selector::of(known), known.links.clone()))
+        };
+        self.settle().await?;
+        Ok(found)
+    }
+
+    /// What subscription `name` is linked to, if there is one.
+    pub(crate) async fn selector(&self, name: &str) -> Result<Option<Selector>> {
+        let found = {
+            let feeds = self.feeds.borrow();
+            feeds.subscriptions.ready(name).map(Selector::of)
         };
         self.settle().await?;
         Ok(found)
@@ -583,7 +601,7 @@ impl<E: Env> LogService<E> {
             known.handed = Some(attempt);
             taken.push(DueWake {
                 fence: known.fence(),
-                subscription: info(&name, known, false),
+                subscription: info(&name, known),
                 attempts: attempt.1,
             });
         }

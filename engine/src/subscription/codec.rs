@@ -30,7 +30,8 @@ fn invalid<T>(field: &'static str, value: u64) -> Result<T, DecodeError> {
 
 fn put_options(w: &mut Writer, options: &SubscriptionOptions) {
     let (pattern, except) = (&options.pattern, &options.except);
-    w.u8(u8::from(pattern.is_some()) * HAS_PATTERN | u8::from(except.is_some()) * HAS_EXCEPT);
+    let bit = |name: &Option<String>, bit| u8::from(name.is_some()) * bit;
+    w.u8(bit(pattern, HAS_PATTERN) | bit(except, HAS_EXCEPT));
     for name in [pattern, except].into_iter().flatten() {
         w.bytes(name.as_bytes());
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::glob;
+use super::{Subscription, glob};
 
 /// What feeds a subscription is linked to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,6 +20,15 @@ pub struct Selector {
 }
 
 impl Selector {
+    pub(crate) fn of(subscription: &Subscription) -> Self {
+        let explicit = subscription.links.iter().filter(|(_, link)| link.explicit);
+        Self {
+            pattern: subscription.options.pattern.clone(),
+            except: subscription.options.except.clone(),
+            names: explicit.map(|(name, _)| name.clone()).collect(),
+        }
+    }
+
     /// Whether feeds of this name are linked.
     #[must_use]
     pub fn selects(&self, name: &str) -> bool {

@@ -270,3 +270,104 @@ fn steps_that_do_not_follow_are_refused() {
     assert!(all.apply("s", &step(woken(2))).is_err(), "SUB-2");
     assert!(all.apply("t", &SubscriptionChange::Deleted).is_err());
 }
+
+/// One of each change.
+fn changes() -> Vec<SubscriptionChange> {
+    let row = |feed, explicit| LinkRow {
+        name: "f".to_owned(),
+        link: Link {
+            feed,
+            acked: 3,
+            explicit,
+        },
+    };
+    let ack = Ack {
+        name: "f".to_owned(),
+        feed: FeedId(9),
+        acked: 4,
+    };
+    let step = |step| SubscriptionChange::Stepped {
+        step,
+        acks: vec![ack.clone()],
+    };
+    vec![
+        SubscriptionChange::Created {
+            options: SubscriptionOptions {
+                pattern: Some("a/*".to_owned()),
+                except: None,
+                lease_ttl_ms: 1_000,
+                config: b"c".as_slice().into(),
+            },
+            nonce: 7,
+            time_ms: 8,
+        },
+        SubscriptionChange::Deleted,
+        SubscriptionChange::Linked {
+            links: vec![row(None, true), row(Some(FeedId(9)), false)],
+            ready: true,
+        },
+        SubscriptionChange::Unlinked {
+            feeds: vec!["f".to_owned()],
+        },
+        step(Step::Woken {
+            wake: WakeId(0x0102),
+            generation: 2,
+        }),
+        step(Step::Leased {
+            holder: "h".to_owned(),
+            expires_ms: 6,
+        }),
+        step(Step::Failed {
+            attempts: 1,
+            due_ms: 6,
+        }),
+        step(Step::Ended),
+    ]
+}
+
+#[test]
+fn roundtrip_changes_and_never_take_less() {
+    for change in changes() {
+        let mut w = Writer::new();
+        let kind = change.encode("s", &mut w);
+        let mut r = Reader(&w.0);
+        let back = SubscriptionChange::decode(kind, &mut r).unwrap();
+        r.finish().unwrap();
+        assert_eq!(back, ("s".to_owned(), change));
+        for cut in 0..w.0.len() {
+            let cut = SubscriptionChange::decode(kind, &mut Reader(&w.0[..cut]));
+            assert!(cut.is_err());
+        }
+    }
+}
+
+/// Bytes as spec/subscription.md §3 has them: they never change.
+#[test]
+fn bytes_of_changes_are_as_specified() {
+    let hex = |change: &SubscriptionChange| {
+        let mut w = Writer::new();
+        let kind = change.encode("s", &mut w);
+        let bytes: String = w.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{kind} {bytes}")
+    };
+    let all: Vec<String> = changes().iter().map(hex).collect();
+    let name = "0100000073";
+    let acks = "01000000".to_owned() + "0100000066" + "0900000000000000" + "0400000000000000";
+    let expected = [
+        format!(
+            "20 {name}07000000000000000800000000000000{}{}{}{}",
+            "01", "03000000612f2a", "e803000000000000", "0100000063"
+        ),
+        format!("21 {name}"),
+        format!(
+            "22 {name}0102000000{}ffffffffffffffff030000000000000001{}0900000000000000030000000000000000",
+            "0100000066", "0100000066"
+        ),
+        format!("23 {name}010000000100000066"),
+        format!("24 {name}00020000000000000002010000000000000000000000000000{acks}"),
+        format!("24 {name}0106000000000000000100000068{acks}"),
+        format!("24 {name}02060000000000000001000000{acks}"),
+        format!("24 {name}03{acks}"),
+    ];
+    assert_eq!(all, expected);
+}

@@ -11,7 +11,7 @@ use ureq::http::{HeaderMap, Response};
 use super::server::{DEADLINE, Server};
 
 /// A server that speaks HTTP, and how it is spoken to.
-struct Web {
+pub struct Web {
     server: Option<Server>,
     dir: tempfile::TempDir,
     agent: Agent,
@@ -19,14 +19,14 @@ struct Web {
 
 /// What came back.
 #[derive(Debug)]
-struct Got {
-    status: u16,
+pub struct Got {
+    pub status: u16,
     headers: HeaderMap,
-    body: String,
+    pub body: String,
 }
 
 impl Got {
-    fn header(&self, name: &str) -> &str {
+    pub fn header(&self, name: &str) -> &str {
         let value = self.headers.get(name);
         value.map_or("", |value| value.to_str().unwrap())
     }
@@ -36,18 +36,18 @@ impl Got {
     }
 }
 
-type Headers<'a> = &'a [(&'a str, &'a str)];
+pub type Headers<'a> = &'a [(&'a str, &'a str)];
 
-const TEXT: (&str, &str) = ("content-type", "text/plain");
-const JSON: (&str, &str) = ("content-type", "application/json");
+pub const TEXT: (&str, &str) = ("content-type", "text/plain");
+pub const JSON: (&str, &str) = ("content-type", "application/json");
 const CLOSE: (&str, &str) = ("stream-closed", "true");
 
-fn offset(next: u64) -> String {
+pub fn offset(next: u64) -> String {
     format!("{:016}_{next:016}", 0)
 }
 
 impl Web {
-    fn start(args: &[&str]) -> Self {
+    pub fn start(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -62,18 +62,23 @@ impl Web {
     }
 
     /// Ends the server as if the machine had failed, and starts another.
-    fn restart(&mut self, args: &[&str]) {
+    pub fn restart(&mut self, args: &[&str]) {
         self.server = None;
-        let args = [&["--http-listen", "127.0.0.1:0"], args].concat();
+        let elsewhere = args.contains(&"--http-listen");
+        let listen: &[&str] = match elsewhere {
+            true => &[],
+            false => &["--http-listen", "127.0.0.1:0"],
+        };
+        let args = [listen, args].concat();
         self.server = Some(Server::start(self.dir.path(), &args));
     }
 
-    fn url(&self, stream: &str) -> String {
+    pub fn url(&self, stream: &str) -> String {
         let server = self.server.as_ref().unwrap();
         format!("{}{stream}", server.http.as_ref().unwrap())
     }
 
-    fn ask(&self, method: &str, stream: &str, headers: Headers<'_>, body: &str) -> Got {
+    pub fn ask(&self, method: &str, stream: &str, headers: Headers<'_>, body: &str) -> Got {
         let mut request = ureq::http::Request::builder()
             .method(method)
             .uri(self.url(stream));
@@ -87,16 +92,16 @@ impl Web {
         taken(answered.unwrap())
     }
 
-    fn get(&self, stream: &str) -> Got {
+    pub fn get(&self, stream: &str) -> Got {
         self.ask("GET", stream, &[], "")
     }
 
-    fn post(&self, stream: &str, headers: Headers<'_>, body: &str) -> Got {
+    pub fn post(&self, stream: &str, headers: Headers<'_>, body: &str) -> Got {
         self.ask("POST", stream, headers, body)
     }
 
     /// A stream with this content, made here.
-    fn made(&self, stream: &str, content_type: (&str, &str), body: &str) {
+    pub fn made(&self, stream: &str, content_type: (&str, &str), body: &str) {
         let made = self.ask("PUT", stream, &[content_type], body);
         assert_eq!(made.status, 201, "{made:?}");
     }

@@ -16,3 +16,4 @@ mod proxy;
 mod secure;
 mod server;
 mod stores;
+mod subscriptions;

@@ -18,7 +18,6 @@
 use std::rc::Rc;
 
 use super::Handle;
-use super::subscriptions::selector_of;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::shard::{LogService, News};
@@ -49,8 +48,7 @@ impl<E: Env> Handle<E> {
 
     /// Takes note of a subscription, and looks at all its feeds.
     async fn learn(&self, name: &str, registry: &Registry) -> Result<()> {
-        let known = self.subscription(name).await?;
-        let selector = known.as_ref().map(selector_of);
+        let selector = self.selector(name).await?;
         registry.set(name, selector.clone());
         self.watch_feeds(name, selector.is_some()).await?;
         let Some(selector) = selector else {

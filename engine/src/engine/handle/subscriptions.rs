@@ -224,38 +224,36 @@ impl<E: Env> Handle<E> {
         self.ask(self.log_of(name), ask).await
     }
 
-    /// Feeds that `subscription` is linked to, in name order: those linked by name whether they are there or
-    /// not, and all that are there and match its pattern.
+    /// What a subscription is linked to, if there is one of that name.
+    pub(super) async fn selector(&self, name: &str) -> Result<Option<Selector>> {
+        let owned = name.to_owned();
+        let ask = |s: Rc<LogService<E>>| async move { s.selector(&owned).await };
+        self.ask(self.log_of(name), ask).await
+    }
+
+    /// Feeds that subscription `name` is linked to, in name order: those linked by name whether they are there or
+    /// not, and all that are there and match its pattern. None if there is no such subscription.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
     ///
     /// # Cancel safety
     /// Cancel safe: only reads.
-    pub async fn linked_feeds(&self, subscription: &SubscriptionInfo) -> Result<Vec<LinkedFeed>> {
-        let kept: BTreeMap<&String, &Link> = subscription
-            .links
-            .iter()
-            .map(|row| (&row.name, &row.link))
-            .collect();
-        let explicit = kept.iter().filter(|(_, link)| link.explicit);
-        let names: std::collections::BTreeSet<String> =
-            explicit.map(|(name, _)| (*name).clone()).collect();
-        let selector = Selector {
-            pattern: subscription.options.pattern.clone(),
-            except: subscription.options.except.clone(),
-            names: names.clone(),
+    pub async fn linked_feeds(&self, name: &str) -> Result<Vec<LinkedFeed>> {
+        let owned = name.to_owned();
+        let ask = |s: Rc<LogService<E>>| async move { s.subscription_links(&owned).await };
+        let Some((selector, kept)) = self.ask(self.log_of(name), ask).await? else {
+            return Ok(Vec::new());
         };
-        let absent = |name: String| LinkedFeed {
-            name,
+        let absent = |name: &String| LinkedFeed {
+            name: name.clone(),
             explicit: true,
             acked: 0,
             tail: None,
         };
-        let mut feeds: BTreeMap<String, LinkedFeed> = names
-            .into_iter()
-            .map(|name| (name.clone(), absent(name)))
-            .collect();
+        let named = selector.names.iter();
+        let mut feeds: BTreeMap<String, LinkedFeed> =
+            named.map(|name| (name.clone(), absent(name))).collect();
         for tail in self.selected(&selector).await? {
             let link = kept.get(&tail.name);
             let same = link.filter(|link| link.feed == Some(tail.feed));
@@ -337,7 +335,10 @@ impl<E: Env> Handle<E> {
         let known = known.ok_or_else(|| missing(name))?;
         let tails = match known.pending.is_empty() {
             // The news of a record just appended may be on its way.
-            true => self.selected(&selector_of(&known)).await?,
+            true => {
+                let selector = self.selector(name).await?;
+                self.selected(&selector.unwrap_or_default()).await?
+            }
             false => Vec::new(),
         };
         let (owned, holder) = (name.to_owned(), holder.to_owned());
@@ -415,14 +416,4 @@ impl<E: Env> Handle<E> {
 fn missing(name: &str) -> Error {
     let name = name.to_owned();
     Refusal::NotFound { name }.into()
-}
-
-/// What a subscription is linked to.
-pub(super) fn selector_of(subscription: &SubscriptionInfo) -> Selector {
-    let explicit = subscription.links.iter().filter(|row| row.link.explicit);
-    Selector {
-        pattern: subscription.options.pattern.clone(),
-        except: subscription.options.except.clone(),
-        names: explicit.map(|row| row.name.clone()).collect(),
-    }
 }

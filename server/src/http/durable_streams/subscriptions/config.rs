@@ -212,7 +212,6 @@ mod tests {
             created_ms: 0,
             generation: 0,
             phase: sealog_engine::subscription::Phase::Idle,
-            links: Vec::new(),
             pending: Vec::new(),
         };
         assert_eq!(first.feeds, ["a", "b"]);

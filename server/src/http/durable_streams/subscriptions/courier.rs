@@ -58,13 +58,12 @@ impl Courier {
             .enable_all()
             .max_blocking_threads(8)
             .build()?;
-        let clients = Clients::new(options.loopback).map_err(io::Error::other)?;
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let work = move || {
             let local = tokio::task::LocalSet::new();
             let round = Rc::new(Round {
+                clients: Clients::new(options.loopback),
                 options,
-                clients,
                 places: Semaphore::new(AT_ONCE),
                 registry: Registry::default(),
             });

@@ -7,6 +7,7 @@
 //!
 //! **Not here**: when it is tried again (`courier`).
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -42,33 +43,42 @@ pub(super) enum Told {
     Done,
 }
 
-/// Clients for both sides of the machine's edge.
+/// Clients for both sides of the machine's edge, made when they are needed first: what is trusted takes memory.
 pub(super) struct Clients {
-    public: Client,
-    local: Client,
+    public: OnceCell<Client>,
+    local: OnceCell<Client>,
     loopback: bool,
 }
 
 impl Clients {
-    pub(super) fn new(loopback: bool) -> Result<Self, reqwest::Error> {
-        let client = |side| {
-            Client::builder()
-                .dns_resolver(Guard(side))
-                .https_only(side == Side::Public)
-                .redirect(Policy::none())
-                .referer(false)
-                .no_proxy()
-                .connect_timeout(CONNECT_TIMEOUT)
-                .timeout(ANSWER_TIMEOUT)
-                .pool_max_idle_per_host(1)
-                .user_agent(concat!("sealog/", env!("CARGO_PKG_VERSION")))
-                .build()
-        };
-        Ok(Self {
-            public: client(Side::Public)?,
-            local: client(Side::Loopback)?,
+    pub(super) fn new(loopback: bool) -> Self {
+        Self {
+            public: OnceCell::new(),
+            local: OnceCell::new(),
             loopback,
-        })
+        }
+    }
+
+    fn of(&self, side: Side) -> Result<&Client, reqwest::Error> {
+        let place = match side {
+            Side::Public => &self.public,
+            Side::Loopback => &self.local,
+        };
+        if let Some(client) = place.get() {
+            return Ok(client);
+        }
+        let client = Client::builder()
+            .dns_resolver(Guard(side))
+            .https_only(side == Side::Public)
+            .redirect(Policy::none())
+            .referer(false)
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
+            .pool_max_idle_per_host(1)
+            .user_agent(concat!("sealog/", env!("CARGO_PKG_VERSION")))
+            .build()?;
+        Ok(place.get_or_init(|| client))
     }
 }
 
@@ -105,10 +115,7 @@ pub(super) async fn webhook(
     let body = body.to_string();
     let signature = keys.signature(time::now_ms() / 1000, &body);
     let signature = HeaderValue::from_str(&signature).map_err(|error| error.to_string())?;
-    let client = match side {
-        Side::Public => &clients.public,
-        Side::Loopback => &clients.local,
-    };
+    let client = clients.of(side).map_err(|error| what(&error))?;
     let request = client
         .post(url)
         .header(CONTENT_TYPE, "application/json")
@@ -181,10 +188,7 @@ pub(super) async fn look_anew(
     handle: &Handle<ProductionEnv>,
     name: &str,
 ) -> Result<Vec<PendingFeed>, Error> {
-    let Some(known) = handle.subscription(name).await? else {
-        return Ok(Vec::new());
-    };
-    let feeds = handle.linked_feeds(&known).await?.into_iter();
+    let feeds = handle.linked_feeds(name).await?.into_iter();
     let behind = feeds.filter_map(|feed| {
         let tail = feed.tail.filter(|tail| tail.next > feed.acked)?;
         Some(PendingFeed {

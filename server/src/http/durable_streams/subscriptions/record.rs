@@ -64,7 +64,7 @@ impl Control {
         found: &SubscriptionInfo,
         keys: &Keys,
     ) -> Result<Response<Body>, Wrong> {
-        let feeds = self.handle().linked_feeds(found).await?;
+        let feeds = self.handle().linked_feeds(&found.name).await?;
         let config = Config::of(found).ok_or_else(Wrong::not_found)?;
         let jwks_url = format!("{}/__ds/jwks.json", self.base());
         let value = record(found, &config, &feeds, (keys.kid(), &jwks_url));
