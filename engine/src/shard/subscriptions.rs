@@ -359,16 +359,9 @@ impl<E: Env> LogService<E> {
     }
 
     /// Gives the wake to `holder`; its fence and what it is about.
-    pub(crate) fn claim(
-        self: &Rc<Self>,
-        name: String,
-        holder: String,
-        tails: Vec<Tail>,
-        answer: Answer<DueWake>,
-    ) {
+    pub(crate) fn claim(self: &Rc<Self>, name: String, holder: String, answer: Answer<DueWake>) {
         self.decide(answer, move |service| {
             over("holder bytes", holder.len(), HOLDER_BYTES_MAX)?;
-            service.note_now(&name, &tails);
             service.wake_now(&name);
             let now_ms = service.env.realtime_ms();
             let step = service.with_subscription(&name, |known| {
@@ -407,7 +400,6 @@ impl<E: Env> LogService<E> {
                 };
                 Ok((step, acks))
             })?;
-            service.note_now(&name, &tails);
             service.subscription_step(&name, step, acks);
             Ok(request.ended && service.wake_now(&name))
         });

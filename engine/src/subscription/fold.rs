@@ -137,6 +137,11 @@ impl Subscription {
     pub fn note(&mut self, tail: &Tail) -> bool {
         let linked = self.is_linked(&tail.name);
         let known = self.pending.get(&tail.name);
+        let link = self.links.get(&tail.name).and_then(|link| link.feed);
+        // A name's feeds have rising ids: this is about one that is not there any more.
+        if link.max(known.map(|known| known.feed)) > Some(tail.feed) {
+            return false;
+        }
         // What was heard of the same feed later says more.
         let next = known
             .filter(|known| known.feed == tail.feed)
@@ -154,10 +159,11 @@ impl Subscription {
     }
 
     fn forget_done(&mut self, name: &str) {
+        let link = self.links.get(name).and_then(|link| link.feed);
         let done = self
             .pending
             .get(name)
-            .is_some_and(|p| p.next <= self.acked(name, p.feed, p.first));
+            .is_some_and(|p| link > Some(p.feed) || p.next <= self.acked(name, p.feed, p.first));
         if done {
             self.pending.remove(name);
         }

@@ -250,6 +250,8 @@ fn feed_that_came_to_a_name_begins_anew() {
     };
     assert!(known.note(&other), "another feed of that name");
     assert_eq!(known.acked(NAMES[0], FeedId(90), 0), 0);
+    assert!(!known.note(&tail(0, 9)), "late news of the one before");
+    assert_eq!(known.pending[NAMES[0]].feed, FeedId(90));
 }
 
 #[test]

@@ -129,16 +129,20 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     troubles::watch(engine.handle().clone());
     let ended = wait(&notices, &control, &state);
     drop(courier);
+    ended.and(close(engine))
+}
+
+fn close(engine: Engine) -> Result<(), CliError> {
     let closed = block_on(engine.close());
     match &closed {
         Ok(()) => info!("closed"),
         Err(failure) => error!("closing: {failure}"),
     }
-    ended.and(closed.map_err(|failure| match failure {
+    closed.map_err(|failure| match failure {
         // It stopped while it was served, if only for its last group.
         Error::Poisoned { .. } => CliError::log_stopped(failure.to_string()),
         other => CliError::from(other),
-    }))
+    })
 }
 
 /// Who wakes subscribers, if streams are served over HTTP.

@@ -339,6 +339,31 @@ fn callback_without_the_wakes_token_is_refused() {
 }
 
 #[test]
+fn wakes_token_lets_in_where_the_servers_is_needed_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, "secret").unwrap();
+    let web = Web::start(&["--token-file", file.to_str().unwrap()]);
+    let own = ("authorization", "Bearer secret");
+    let receiver = Receiving::start(&[(204, "")]);
+    let refused = webhook(&web, "s", &receiver.url());
+    assert_eq!(refused.status, 401);
+    let body = json!({ "type": "webhook", "streams": ["a"], "webhook": { "url": receiver.url() } });
+    let made = web.ask("PUT", &subscription("s"), &[JSON, own], &body.to_string());
+    assert_eq!(made.status, 201, "{made:?}");
+    assert_eq!(web.ask("PUT", "a", &[TEXT, own], "x").status, 201);
+    let hook = receiver.next();
+    assert!(is_verified(&web, &hook), "the key is public");
+    assert_eq!(callback(&web, &hook, json!({ "done": true })).status, 200);
+    for path in ["s", "s/claim", "s/streams"] {
+        let path = subscription(path);
+        let bearer = format!("Bearer {}", hook.text("callback_token"));
+        let got = web.post(&path, &[JSON, ("authorization", &bearer)], "{}");
+        assert_eq!(got.status, 401, "{path}");
+    }
+}
+
+#[test]
 fn of_two_workers_one_wins_and_the_other_is_told_who() {
     let mut web = Web::start(&[]);
     web.made("wakes", JSON, "[]");

@@ -54,8 +54,7 @@ impl<E: Env> Handle<E> {
         let Some(selector) = selector else {
             return Ok(());
         };
-        let tails = self.selected(&selector).await?;
-        lasting(self.note_tails(name, tails, Vec::new()).await)
+        lasting(self.look(name, &selector).await)
     }
 
     /// Has every log watch its feeds for a subscription's sake, or no more.

@@ -333,17 +333,14 @@ impl<E: Env> Handle<E> {
     pub async fn claim(&self, name: &str, holder: &str) -> Result<DueWake> {
         let known = self.subscription(name).await?;
         let known = known.ok_or_else(|| missing(name))?;
-        let tails = match known.pending.is_empty() {
+        if known.pending.is_empty() {
             // The news of a record just appended may be on its way.
-            true => {
-                let selector = self.selector(name).await?;
-                self.selected(&selector.unwrap_or_default()).await?
-            }
-            false => Vec::new(),
-        };
+            let selector = self.selector(name).await?;
+            self.look(name, &selector.unwrap_or_default()).await?;
+        }
         let (owned, holder) = (name.to_owned(), holder.to_owned());
         self.call(self.log_of(name), move |s, answer| {
-            s.claim(owned, holder, tails, answer)
+            s.claim(owned, holder, answer)
         })
         .await
     }
@@ -396,6 +393,25 @@ impl<E: Env> Handle<E> {
     pub async fn due_wakes(&self, log: usize) -> Result<Vec<DueWake>> {
         let ask = |s: Rc<LogService<E>>| async move { s.due_wakes().await };
         self.ask(log, ask).await
+    }
+
+    /// Looks at all feeds that a subscription is linked to, and tells it of them.
+    pub(super) async fn look(&self, name: &str, selector: &Selector) -> Result<()> {
+        let tails = self.selected(selector).await?;
+        let mut told: BTreeMap<String, FeedId> = BTreeMap::new();
+        told.extend(tails.iter().map(|tail| (tail.name.clone(), tail.feed)));
+        self.note_tails(name, tails, Vec::new()).await?;
+        // The news that one was deleted may have come before it was told of.
+        let now = self.tails(told.keys()).await?;
+        let is_there = |(name, id): &(String, FeedId)| {
+            let tail = now.get(name);
+            tail.is_some_and(|tail| tail.feed == *id)
+        };
+        let gone: Vec<_> = told.into_iter().filter(|feed| !is_there(feed)).collect();
+        match gone.is_empty() {
+            true => Ok(()),
+            false => self.note_tails(name, Vec::new(), gone).await,
+        }
     }
 
     /// Tells a subscription of tails and of feeds that are gone.
