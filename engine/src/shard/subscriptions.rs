@@ -29,6 +29,8 @@ use crate::wal::entry::Change;
 
 /// After a decision that could not be taken: when to try again.
 const RETRY: Duration = Duration::from_secs(1);
+/// What an acknowledgement takes besides its feed's name, in bytes.
+const ACK_BYTES: usize = 20;
 /// Wakes given out at once.
 const DUE_WAKES_MAX: usize = 64;
 
@@ -237,6 +239,8 @@ impl<E: Env> LogService<E> {
         answer: Answer<()>,
     ) {
         self.decide(answer, move |service| {
+            let tails = tails.into_iter().map(|tail| (tail.name.clone(), tail));
+            let tails: BTreeMap<String, Tail> = tails.collect();
             let links = service.with_subscription(&name, |known| {
                 let rows = feeds.iter().filter(|feed| {
                     let link = known.links.get(*feed);
@@ -386,7 +390,13 @@ impl<E: Env> LogService<E> {
         tails: Vec<Tail>,
         answer: Answer<bool>,
     ) {
-        self.decide(answer, move |service| {
+        let asked = request.acks.iter().map(|ack| ack.name.len() + ACK_BYTES);
+        let told = request.told.iter().map(|tail| tail.name.len() + ACK_BYTES);
+        let bytes = asked.chain(told).sum();
+        let decide = move |service: &Rc<Self>| {
+            // They are one entry of the log, as a batch is.
+            let limit = service.config.frame.batch_bytes_max;
+            over("acknowledgement bytes", bytes, limit)?;
             over("holder bytes", request.holder.len(), HOLDER_BYTES_MAX)?;
             let now_ms = service.env.realtime_ms();
             let (step, acks) = service.with_subscription(&name, |known| {
@@ -402,6 +412,10 @@ impl<E: Env> LogService<E> {
             })?;
             service.subscription_step(&name, step, acks);
             Ok(request.ended && service.wake_now(&name))
+        };
+        self.queue_write(bytes, move |service, room| {
+            let decided = room.and_then(|()| decide(service));
+            service.settled(move |durable| answer(durable.and(decided)));
         });
     }
 
@@ -488,8 +502,8 @@ impl Subscription {
     }
 
     /// The row of a feed that is linked by name: acknowledged as it is, or to its tail.
-    fn explicit_row(&self, name: &str, tails: &[Tail]) -> LinkRow {
-        let tail = tails.iter().find(|tail| tail.name == name);
+    fn explicit_row(&self, name: &str, tails: &BTreeMap<String, Tail>) -> LinkRow {
+        let tail = tails.get(name);
         let acked = tail.map_or(0, |tail| match self.is_linked(name) {
             true => self.acked(name, tail.feed, tail.first),
             false => tail.next,

@@ -19,8 +19,8 @@ use crate::ids::FeedId;
 use crate::subscription::Tail;
 use crate::sync::Event;
 
-/// Feeds told of at once.
-const NEWS_FEEDS_MAX: usize = 1024;
+/// Feeds told of at once, and feeds that are gone.
+const NEWS_FEEDS_MAX: usize = 128;
 
 /// What happened since the last look.
 #[derive(Debug, Clone, Default)]
@@ -103,17 +103,11 @@ impl<E: Env> LogService<E> {
         self.settle().await?;
         let ids: Vec<FeedId> = {
             let mut changed = watch.changed.borrow_mut();
-            let rest = match changed.iter().nth(NEWS_FEEDS_MAX).copied() {
-                Some(at) => changed.split_off(&at),
-                None => BTreeSet::new(),
-            };
-            std::mem::replace(&mut *changed, rest).into_iter().collect()
+            first_of(&mut changed)
         };
         Ok(News {
             tails: ids.into_iter().filter_map(|id| self.tail_of(id)).collect(),
-            gone: std::mem::take(&mut *watch.gone.borrow_mut())
-                .into_iter()
-                .collect(),
+            gone: first_of(&mut watch.gone.borrow_mut()),
             subscriptions: std::mem::take(&mut *watch.subscriptions.borrow_mut())
                 .into_iter()
                 .collect(),
@@ -133,6 +127,15 @@ impl<E: Env> LogService<E> {
             next: self.durable_tail(id),
         })
     }
+}
+
+/// Takes as many as are told of at once.
+fn first_of<T: Ord + Clone>(all: &mut BTreeSet<T>) -> Vec<T> {
+    let rest = match all.iter().nth(NEWS_FEEDS_MAX).cloned() {
+        Some(at) => all.split_off(&at),
+        None => BTreeSet::new(),
+    };
+    std::mem::replace(all, rest).into_iter().collect()
 }
 
 /// Sequence of the first record that is the feed's own.

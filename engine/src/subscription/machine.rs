@@ -7,6 +7,8 @@
 //!
 //! **Not here**: what a step does to the state (`fold`).
 
+use std::collections::BTreeMap;
+
 use super::{Ack, Phase, Step, Subscription, Tail, WakeId, glob};
 use crate::ids::FeedId;
 
@@ -187,19 +189,21 @@ impl Subscription {
     /// # Errors
     /// [`Refusal::Ack`].
     pub fn decide_acks(&self, asked: &[AckTo], tails: &[Tail]) -> Result<Vec<Ack>, Refusal> {
+        let tails: BTreeMap<&str, &Tail> = tails.iter().map(|tail| (&*tail.name, tail)).collect();
+        let mut before: BTreeMap<&str, u64> = BTreeMap::new();
         let mut acks: Vec<Ack> = Vec::new();
         for AckTo { name, next } in asked {
             let refuse = |rule| {
                 let (name, next) = (name.clone(), *next);
                 Err(Refusal::Ack { name, next, rule })
             };
-            let tail = tails.iter().find(|tail| tail.name == *name);
+            let tail = tails.get(name.as_str());
             let Some(tail) = tail.filter(|_| self.is_linked(name)) else {
                 return refuse("not a feed of this subscription");
             };
-            let earlier = acks.iter().rev().find(|ack| ack.name == *name);
             let kept = self.acked(name, tail.feed, tail.first);
-            if *next < earlier.map_or(kept, |ack| ack.acked) {
+            let earlier = before.insert(name, *next);
+            if *next < earlier.unwrap_or(kept) {
                 return refuse("more is acknowledged already");
             }
             if *next > tail.next {

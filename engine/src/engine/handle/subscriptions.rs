@@ -19,10 +19,12 @@ use crate::subscription::{
     Fence, LINKS_MAX, Link, LinkRow, Refusal, Selector, SubscriptionOptions, Tail, glob_prefix,
 };
 
-/// Feeds looked at in one turn of a shard.
-const PAGE: usize = 1024;
+/// Feeds looked at in one turn of a shard: others wait meanwhile.
+const PAGE: usize = 128;
 /// Bytes of links in one entry of the log.
 const LINK_BYTES: usize = 32 << 10;
+/// What a link takes besides its feed's name, in bytes.
+const LINK_ROW_BYTES: usize = 32;
 /// Tries to make a subscription that others make at the same time.
 const TRIES: usize = 8;
 
@@ -99,19 +101,7 @@ impl<E: Env> Handle<E> {
             return Ok(false);
         }
         let rows = self.first_rows(request).await?;
-        let mut parts: Vec<Vec<LinkRow>> = vec![Vec::new()];
-        let mut bytes = 0;
-        for row in rows {
-            bytes += row.name.len() + 32;
-            if bytes > LINK_BYTES {
-                bytes = row.name.len();
-                parts.push(Vec::new());
-            }
-            parts
-                .last_mut()
-                .into_iter()
-                .for_each(|part| part.push(row.clone()));
-        }
+        let parts = parts(rows, |row| row.name.len());
         let last = parts.len() - 1;
         for (at, links) in parts.into_iter().enumerate() {
             let owned = (name.to_owned(), nonce);
@@ -204,9 +194,12 @@ impl<E: Env> Handle<E> {
         }
         let mut tails = BTreeMap::new();
         for (log, names) in by_log {
-            let ask = |s: Rc<LogService<E>>| async move { s.tails_of(&names).await };
-            let found = self.ask(log, ask).await?;
-            tails.extend(found.into_iter().map(|tail| (tail.name.clone(), tail)));
+            for part in names.chunks(PAGE) {
+                let part = part.to_vec();
+                let ask = |s: Rc<LogService<E>>| async move { s.tails_of(&part).await };
+                let found = self.ask(log, ask).await?;
+                tails.extend(found.into_iter().map(|tail| (tail.name.clone(), tail)));
+            }
         }
         Ok(tails)
     }
@@ -274,21 +267,23 @@ impl<E: Env> Handle<E> {
         self.ask(log, ask).await
     }
 
-    /// Links feeds by name. Those that were not linked before are linked at their tail.
+    /// Links feeds by name. Those that were not linked before are linked at their tail. Many are linked in parts:
+    /// after an error some may be.
     ///
     /// # Errors
-    /// [`Error::Subscription`] (none of that name), [`Error::OverLimit`] (links), [`Error::StorageFull`]:
-    /// without effects. After [`Error::Closed`] or [`Error::Poisoned`] effects are unknown.
+    /// [`Error::Subscription`] (none of that name), [`Error::OverLimit`] (links), [`Error::StorageFull`]. After [`Error::Closed`] or [`Error::Poisoned`] effects are unknown.
     ///
     /// # Cancel safety
     /// Dropped after it was sent, the feeds may be linked.
     pub async fn link_feeds(&self, name: &str, feeds: Vec<String>) -> Result<()> {
-        let tails = self.tails(feeds.iter()).await?.into_values().collect();
-        let owned = name.to_owned();
-        self.call(self.log_of(name), move |s, answer| {
-            s.link_feeds(owned, feeds, tails, answer)
-        })
-        .await
+        for feeds in parts(feeds, String::len) {
+            let tails = self.tails(feeds.iter()).await?.into_values().collect();
+            let owned = name.to_owned();
+            let job =
+                move |s: &Rc<LogService<E>>, answer| s.link_feeds(owned, feeds, tails, answer);
+            self.call(self.log_of(name), job).await?;
+        }
+        Ok(())
     }
 
     /// Takes back that a feed was linked by name; if the pattern matches, it stays linked.
@@ -400,7 +395,9 @@ impl<E: Env> Handle<E> {
         let tails = self.selected(selector).await?;
         let mut told: BTreeMap<String, FeedId> = BTreeMap::new();
         told.extend(tails.iter().map(|tail| (tail.name.clone(), tail.feed)));
-        self.note_tails(name, tails, Vec::new()).await?;
+        for part in tails.chunks(PAGE) {
+            self.note_tails(name, part.to_vec(), Vec::new()).await?;
+        }
         // The news that one was deleted may have come before it was told of.
         let now = self.tails(told.keys()).await?;
         let is_there = |(name, id): &(String, FeedId)| {
@@ -408,10 +405,10 @@ impl<E: Env> Handle<E> {
             tail.is_some_and(|tail| tail.feed == *id)
         };
         let gone: Vec<_> = told.into_iter().filter(|feed| !is_there(feed)).collect();
-        match gone.is_empty() {
-            true => Ok(()),
-            false => self.note_tails(name, Vec::new(), gone).await,
+        for part in gone.chunks(PAGE) {
+            self.note_tails(name, Vec::new(), part.to_vec()).await?;
         }
+        Ok(())
     }
 
     /// Tells a subscription of tails and of feeds that are gone.
@@ -432,4 +429,19 @@ impl<E: Env> Handle<E> {
 fn missing(name: &str) -> Error {
     let name = name.to_owned();
     Refusal::NotFound { name }.into()
+}
+
+/// Cuts a list into parts that are one entry of the log each; one at least, if only an empty one.
+fn parts<T>(rows: Vec<T>, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut parts = vec![Vec::new()];
+    let mut bytes = 0;
+    for row in rows {
+        bytes += bytes_of(&row) + LINK_ROW_BYTES;
+        if bytes > LINK_BYTES {
+            bytes = bytes_of(&row) + LINK_ROW_BYTES;
+            parts.push(Vec::new());
+        }
+        parts.last_mut().expect("one at least").push(row);
+    }
+    parts
 }
