@@ -14,6 +14,7 @@
 //! **Not here**: threads and the handle that callers hold (`engine`).
 
 mod admin;
+mod asked;
 mod close;
 mod direct;
 mod make;
