@@ -181,6 +181,9 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+    /// What a subscription does not do. Its own words say what to do about it.
+    #[error("{0}")]
+    Subscription(crate::subscription::Refusal),
     /// The batch breaks a rule of the frame.
     #[error("batch refused: {0}")]
     Batch(String),
@@ -338,6 +341,12 @@ impl Error {
             },
             _ => Self::corrupt(file, offset, error),
         }
+    }
+}
+
+impl From<crate::subscription::Refusal> for Error {
+    fn from(refusal: crate::subscription::Refusal) -> Self {
+        Self::Subscription(refusal)
     }
 }
 

@@ -31,6 +31,7 @@ mod read;
 mod recovery;
 mod reserve;
 mod shard;
+pub mod subscription;
 mod sync;
 mod verify;
 pub mod wal;
@@ -42,8 +43,8 @@ pub use engine::offline::{
     FeedLoss, LogLoss, LossReport, ReshardReport, accept_loss, accept_loss_in, reshard, reshard_in,
 };
 pub use engine::{
-    AppendSession, Engine, ForkRequest, Handle, LocalLog, ProductionEnv, SessionOptions, ShardSide,
-    Ticket,
+    AppendSession, Engine, ForkRequest, Handle, LinkedFeed, LocalLog, ProductionEnv,
+    SessionOptions, ShardSide, SubscribeRequest, Subscribed, Ticket,
 };
 pub use error::{Effects, Error, Result};
 pub use feed::{Base, Closing, FeedOptions, Pin};
@@ -56,8 +57,8 @@ pub use limits::{
 pub use read::{Held, ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{
-    CloseRequest, Closed, Direct, FeedInfo, FeedRef, LogService, LogUsage, Made, MakeRequest,
-    ProducerInfo, StreamInfo, StreamPhase, Usage,
+    AckRequest, CloseRequest, Closed, Direct, DueWake, FeedInfo, FeedRef, LogService, LogUsage,
+    Made, MakeRequest, PendingFeed, ProducerInfo, StreamInfo, StreamPhase, SubscriptionInfo, Usage,
 };
 pub use sync::{Budget, Event, Listen, Permit};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

@@ -7,11 +7,14 @@
 //!
 //! **Not here**: threads (`engine`), decisions (`shard`), reads (`reads`), forks (`fork`), what else may be done (`ops`).
 
+mod carry;
 mod fork;
 mod ops;
 mod reads;
+mod subscriptions;
 
 pub use fork::ForkRequest;
+pub use subscriptions::{LinkedFeed, SubscribeRequest, Subscribed};
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

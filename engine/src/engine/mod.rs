@@ -16,7 +16,7 @@ mod session;
 mod shard_side;
 mod usage;
 
-pub use handle::{ForkRequest, Handle};
+pub use handle::{ForkRequest, Handle, LinkedFeed, SubscribeRequest, Subscribed};
 pub use session::{AppendSession, SessionOptions, Ticket};
 pub use shard_side::{LocalLog, ShardSide};
 

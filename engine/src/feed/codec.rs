@@ -8,6 +8,7 @@ use super::{Closing, Feed, FeedOptions, Feeds, Head, IndexEntry, Lineage, Stream
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
+use crate::subscription::{SUBSCRIPTIONS_ID, Subscriptions};
 use crate::wal::entry::{
     Seal, feed_flags, flag, put_pack, take_attributes, take_feed_flags, take_pack, text,
 };
@@ -21,6 +22,10 @@ impl Feeds {
     #[must_use]
     pub fn encode_chunk(&self, chunk: u64) -> Vec<u8> {
         let mut w = Writer::new();
+        if chunk == Self::chunk_of(SUBSCRIPTIONS_ID) {
+            self.subscriptions.encode(&mut w);
+            return w.0;
+        }
         let (first, last) = Self::ids_of(chunk);
         let feeds: Vec<_> = self
             .by_id
@@ -47,6 +52,10 @@ impl Feeds {
     /// [`DecodeError`] naming what is wrong; the state may be half changed then.
     pub fn decode_chunk(&mut self, chunk: u64, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut r = Reader(bytes);
+        if chunk == Self::chunk_of(SUBSCRIPTIONS_ID) {
+            self.subscriptions = Subscriptions::decode(&mut r)?;
+            return r.finish();
+        }
         let (first, last) = Self::ids_of(chunk);
         let mut next = first.0;
         for _ in 0..r.u64()? {

@@ -14,6 +14,7 @@ use crate::commit::{CommitKind, PackRef};
 use crate::ids::{CommitNumber, FeedId, StreamId};
 use crate::limits::PRODUCER_RANGES_PER_LOG_MAX;
 use crate::producer::ProducerState;
+use crate::subscription::SUBSCRIPTIONS_ID;
 use crate::wal::entry::{Change, Entry, EntryRef, Seal};
 use crate::wal::log::Position;
 use crate::wal::segment::Geometry;
@@ -93,6 +94,10 @@ impl Feeds {
             Change::Unpinned { id: pin, time_ms } => self.unpin(id, *pin, *time_ms, at),
             Change::FeedDeleted { time_ms } => self.delete(id, *time_ms, at),
             Change::FeedCleaned => self.cleaned(id, at),
+            Change::Subscription { name, change } => {
+                self.mark(SUBSCRIPTIONS_ID);
+                self.subscriptions.apply(name, change).map_err(Misfit)
+            }
             Change::ProducerEvicted { id: producer } => {
                 let feed = self.fold_target(id, at)?;
                 let before = feed.producers.as_ref().map_or(0, |p| p.ranges());
@@ -151,6 +156,7 @@ impl Feed {
             | Change::Unpinned { .. }
             | Change::FeedDeleted { .. }
             | Change::FeedCleaned
+            | Change::Subscription { .. }
             | Change::ProducerEvicted { .. } => misfit("change of the feed itself"),
         }
     }

@@ -10,6 +10,7 @@ use super::store::Doomed;
 use super::{Feed, Feeds, Head, Stream, Totals};
 use crate::commit::Commit;
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
+use crate::subscription::{Phase, SUBSCRIPTIONS_ID, Subscription, Subscriptions};
 
 /// What is known of a feed from behind the damage: the least that must never be given out again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,8 +69,8 @@ impl Feeds {
         self.changed(id);
     }
 
-    /// Takes everything out: feeds with their log indexes emptied, and deleted feeds.
-    pub(crate) fn take_apart(self) -> (Vec<Feed>, Vec<(FeedId, Doomed)>) {
+    /// Takes everything out: feeds with their log indexes emptied, deleted feeds, subscriptions.
+    pub(crate) fn take_apart(self) -> (Vec<Feed>, Vec<(FeedId, Doomed)>, Subscriptions) {
         let strip = |mut feed: Box<Feed>| {
             feed.streams
                 .iter_mut()
@@ -78,7 +79,22 @@ impl Feeds {
             *feed
         };
         let feeds = self.by_id.into_values().map(strip).collect();
-        (feeds, self.doomed.into_iter().collect())
+        (feeds, self.doomed.into_iter().collect(), self.subscriptions)
+    }
+
+    /// Takes in a subscription of another log.
+    pub(crate) fn move_in_subscription(&mut self, name: &str, subscription: Subscription) {
+        self.subscriptions.insert(name, subscription);
+        self.mark(SUBSCRIPTIONS_ID);
+    }
+
+    /// Moves a subscription past a generation that was seen of it: whoever held a wake is fenced.
+    pub(crate) fn move_subscription_past(&mut self, name: &str, generation: u64) {
+        if let Some(subscription) = self.subscriptions.get_mut(name) {
+            subscription.generation = subscription.generation.max(generation) + 1;
+            subscription.phase = Phase::Idle;
+            self.mark(SUBSCRIPTIONS_ID);
+        }
     }
 
     /// Takes in a feed of another log.

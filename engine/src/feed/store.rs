@@ -13,6 +13,7 @@ use super::fold::Misfit;
 use super::{Feed, FeedOptions, Head};
 use crate::ids::{CommitNumber, Epoch, FeedId, LogId, StreamId};
 use crate::limits::CHUNK_FEEDS;
+use crate::subscription::Subscriptions;
 use crate::wal::entry::{Change, Forked};
 use crate::wal::log::Position;
 use crate::wal::segment::Geometry;
@@ -43,6 +44,8 @@ pub struct Feeds {
     sealed: BTreeSet<FeedId>,
     /// Feeds by the log offset from which they need the log.
     needed: BTreeSet<(u64, FeedId)>,
+    /// What is subscribed to: not feeds, but of this log's state.
+    pub(crate) subscriptions: Subscriptions,
 }
 
 impl Feeds {
@@ -60,6 +63,7 @@ impl Feeds {
             ranges: 0,
             sealed: BTreeSet::new(),
             needed: BTreeSet::new(),
+            subscriptions: Subscriptions::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use super::{Input, Node};
 use crate::env::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::feed::Base;
+use crate::subscription::{Link, SubscriptionChange};
 use crate::wal::entry::{Change, Entries, Entry, EntryRef, Forked, Seal};
 use crate::wal::group::{FLAG_CLEAN, FLAG_MARKER, GROUP_HEADER_BYTES, GroupHeader};
 use crate::wal::segment::SegmentHeader;
@@ -158,6 +159,55 @@ fn change_node(input: &Input, change: &Change) -> (&'static str, Node) {
         Change::ProducerEvicted { id } => {
             ("producer evicted", fields! { producer: input.preview(id) })
         }
+        Change::Subscription { name, change } => subscription_node(input, name, change),
+    }
+}
+
+fn subscription_node(
+    input: &Input,
+    name: &str,
+    change: &SubscriptionChange,
+) -> (&'static str, Node) {
+    match change {
+        SubscriptionChange::Created {
+            options,
+            nonce,
+            time_ms,
+        } => {
+            let content = fields! {
+                subscription: name, pattern: options.pattern.as_deref().unwrap_or_default(),
+                except: options.except.as_deref().unwrap_or_default(), lease_ttl_ms: options.lease_ttl_ms,
+                config: input.preview(&options.config), nonce: *nonce, time_ms: *time_ms,
+            };
+            ("subscription created", content)
+        }
+        SubscriptionChange::Deleted => ("subscription deleted", fields! { subscription: name }),
+        SubscriptionChange::Linked { links, ready } => {
+            let rows = input.list(links.iter(), |row| link_node(&row.name, &row.link));
+            let content = fields! { subscription: name, ready: *ready, links: rows };
+            ("subscription linked", content)
+        }
+        SubscriptionChange::Unlinked { feeds } => {
+            let feeds = input.list(feeds.iter(), |feed| Node::from(feed.as_str()));
+            let content = fields! { subscription: name, feeds: feeds };
+            ("subscription unlinked", content)
+        }
+        SubscriptionChange::Stepped { step, acks } => {
+            let acks = input.list(acks.iter(), |ack| {
+                fields! { feed: &*ack.name, id: ack.feed.0, acked: ack.acked }
+            });
+            let content = fields! { subscription: name, step: format!("{step:?}").to_lowercase(), acks: acks };
+            ("subscription stepped", content)
+        }
+    }
+}
+
+pub(super) fn link_node(name: &str, link: &Link) -> Node {
+    fields! {
+        feed: name,
+        id: link.feed.map_or(0, |feed| feed.0),
+        acked: link.acked,
+        explicit: link.explicit,
     }
 }
 

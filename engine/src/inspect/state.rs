@@ -2,7 +2,7 @@
 //!
 //! **Not here**: whether a root's chunks are there (`verify`).
 
-use super::log::{base_node, seal_node};
+use super::log::{base_node, link_node, seal_node};
 use super::tree::fields;
 use super::{Input, Node};
 use crate::checkpoint::Root;
@@ -46,6 +46,7 @@ pub(super) fn chunk(input: &Input) -> Result<Node> {
     feeds.decode_chunk(chunk, body).map_err(input.at(0))?;
     let all: Vec<&Feed> = feeds.iter().collect();
     let doomed: Vec<_> = feeds.doomed().collect();
+    let subscriptions: Vec<_> = feeds.subscriptions.iter().collect();
     Ok(fields! {
         format: "checkpoint chunk",
         chunk: chunk,
@@ -54,6 +55,14 @@ pub(super) fn chunk(input: &Input) -> Result<Node> {
         feeds: input.list(all.into_iter(), |feed| feed_node(input, feed)),
         deleted: input.list(doomed.into_iter(), |(id, doomed)| fields! {
             id: id.0, name: &*doomed.name, time_ms: doomed.time_ms,
+        }),
+        subscriptions: input.list(subscriptions.into_iter(), |(name, known)| fields! {
+            name: name,
+            created_ms: known.created_ms,
+            ready: known.ready,
+            generation: known.generation,
+            phase: format!("{:?}", known.phase).to_lowercase(),
+            links: input.list(known.links.iter(), |(name, link)| link_node(name, link)),
         }),
     })
 }

@@ -198,6 +198,7 @@ impl<E: Env> LogService<E> {
             }
             let time_ms = service.env.realtime_ms();
             service.end_with(id, &Change::FeedDeleted { time_ms });
+            service.tails.watch.note_gone(&name, id);
             Ok(())
         });
     }

@@ -14,13 +14,16 @@
 //! **Not here**: threads and the handle that callers hold (`engine`).
 
 mod admin;
+mod asked;
 mod close;
 mod direct;
 mod fork;
 mod make;
 mod query;
+mod subscriptions;
 mod tails;
 mod usage;
+mod watch;
 mod write;
 
 use std::cell::{Cell, RefCell};
@@ -33,7 +36,9 @@ pub use direct::Direct;
 pub(crate) use fork::{Claim, Doubts, Hold, Pinned};
 pub use make::{Made, MakeRequest};
 pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
+pub use subscriptions::{AckRequest, DueWake, PendingFeed, SubscriptionInfo};
 pub use usage::{LogUsage, Usage};
+pub(crate) use watch::News;
 pub use write::FeedRef;
 pub(crate) use write::{Answer, check_feed_name, living};
 
@@ -84,6 +89,8 @@ pub struct LogService<E: Env> {
     tails: Tails,
     /// Pins to be dropped, here and elsewhere.
     pub(crate) releases: fork::Releases,
+    /// Notified when a subscription has changed.
+    subscribed: Event,
     closing: Cell<bool>,
     /// No write will be decided any more.
     writes_ended: Cell<bool>,
@@ -117,11 +124,13 @@ impl<E: Env> LogService<E> {
             queued: Event::new(),
             undecided: Cell::new(0),
             tails: Tails::default(),
+            subscribed: Event::new(),
             closing: Cell::new(false),
             writes_ended: Cell::new(false),
             config,
         });
         env.spawn("writes", service.clone().run_writes());
+        env.spawn("subscriptions", service.clone().run_subscriptions());
         crate::lane::start(&service);
         Ok(service)
     }
@@ -245,6 +254,8 @@ impl<E: Env> LogService<E> {
 
     /// Wakes everyone who waits for records or publications, to look again.
     pub(crate) fn wake_all(&self) {
+        self.tails.watch.moved.notify();
+        self.subscribed.notify();
         self.lane.press();
         self.queued.notify();
         self.wal.progress().notify();

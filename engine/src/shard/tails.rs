@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use super::LogService;
+use super::watch::Watch;
 use crate::env::Env;
 use crate::ids::FeedId;
 use crate::sync::{Event, Listen};
@@ -30,6 +31,8 @@ pub(crate) struct Tails {
     due: RefCell<VecDeque<Due>>,
     /// Who waits for records of a feed.
     waiting: RefCell<BTreeMap<FeedId, Event>>,
+    /// What those hear who care for all feeds.
+    pub(super) watch: Watch,
 }
 
 /// Waits for records of a feed, from when it was made.
@@ -78,6 +81,9 @@ impl Tails {
             due.drain(..count);
         }
         drop(due);
+        if durable {
+            self.watch.note(&feeds);
+        }
         feeds.into_iter().for_each(|feed| self.notify(feed));
     }
 

@@ -10,6 +10,7 @@ use crate::env::AlignedBuf;
 use crate::feed::{Base, FeedOptions, Pin};
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, PinId, Sequence, StreamId};
 use crate::limits::ATTRIBUTES_BYTES_MAX;
+use crate::subscription::{KIND_FIRST, KIND_LAST, SubscriptionChange};
 
 /// Bytes before an entry's payload.
 pub const ENTRY_HEADER_BYTES: usize = 24;
@@ -148,6 +149,13 @@ pub enum Change {
     ProducerEvicted {
         /// Its id.
         id: Vec<u8>,
+    },
+    /// Something of a subscription. The entry's feed is none: all ones.
+    Subscription {
+        /// Its name.
+        name: String,
+        /// What.
+        change: SubscriptionChange,
     },
 }
 
@@ -391,6 +399,7 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
             w.bytes(id);
             KIND_PRODUCER_EVICTED
         }
+        Change::Subscription { name, change } => change.encode(name, &mut w),
     };
     (kind, w.0)
 }
@@ -443,6 +452,10 @@ fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
         KIND_PRODUCER_EVICTED => Change::ProducerEvicted {
             id: r.bytes()?.to_vec(),
         },
+        KIND_FIRST..=KIND_LAST => {
+            let (name, change) = SubscriptionChange::decode(kind, &mut r)?;
+            Change::Subscription { name, change }
+        }
         other => {
             return Err(DecodeError::Invalid {
                 field: "entry kind",

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use http_body_util::BodyExt;
+use hyper::StatusCode;
 use hyper::body::{Body, Bytes, Incoming};
 use sealog_engine::{Budget, Permit, ShardSide};
 
@@ -39,6 +40,30 @@ pub(super) enum Untaken {
     Broken(hyper::Error),
     /// The server ends.
     Ending,
+}
+
+impl Untaken {
+    /// How that is told, where a body may have `most` bytes.
+    pub(super) fn told(&self, most: usize) -> (StatusCode, String) {
+        match self {
+            Self::TooLong => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body is longer than {most} bytes"),
+            ),
+            Self::TooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "the body did not come in time".to_owned(),
+            ),
+            Self::Broken(error) => (
+                StatusCode::BAD_REQUEST,
+                format!("the body did not come: {error}"),
+            ),
+            Self::Ending => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the server ends".to_owned(),
+            ),
+        }
+    }
 }
 
 /// A body that is there, and the memory that is reserved for it.

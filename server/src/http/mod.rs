@@ -20,7 +20,7 @@ mod pulse;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
 use hyper::body::Incoming;
@@ -30,7 +30,7 @@ use rustls::ServerConfig;
 use sealog_engine::{Budget, Event, ShardSide};
 
 pub(crate) use self::body::Body;
-pub(crate) use self::durable_streams::Lifetimes;
+pub(crate) use self::durable_streams::{Courier, CourierOptions, Keys, Lifetimes};
 pub(crate) use self::pulse::Pulse;
 use self::pulse::{Pulses, Running};
 use crate::native::same_token;
@@ -47,6 +47,10 @@ pub(crate) struct HttpOptions {
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// What all shards know of streams that end by themselves.
     pub(crate) lifetimes: Arc<Lifetimes>,
+    /// What signs webhooks and proves tokens, once the engine is open.
+    pub(crate) keys: Arc<OnceLock<Arc<Keys>>>,
+    /// Webhooks may be on this machine.
+    pub(crate) loopback_webhooks: bool,
 }
 
 /// The front end on one shard.
@@ -138,7 +142,9 @@ impl HttpService {
         };
         let given = request.headers().get(AUTHORIZATION);
         let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        request.method() == Method::OPTIONS || given.is_some_and(|given| same_token(given, token))
+        request.method() == Method::OPTIONS
+            || durable_streams::has_own_token(request.uri().path())
+            || given.is_some_and(|given| same_token(given, token))
     }
 
     /// Runs `work` unless the shard drains first.

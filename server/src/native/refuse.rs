@@ -74,7 +74,8 @@ fn parts(error: &Error) -> Parts<'_> {
         Error::CommitNotFound { feed, commit } => (C::CommitNotFound, feed, Some(commit.0), None),
         Error::OverLimit { what, value, limit } => (C::OverLimit, what, Some(*value), Some(*limit)),
         Error::Batch(_) => plain(C::Batch),
-        Error::Invalid(_) | Error::Config(_) => plain(C::Invalid),
+        // No message of the protocol asks a subscription yet.
+        Error::Invalid(_) | Error::Config(_) | Error::Subscription(_) => plain(C::Invalid),
         Error::StorageFull { .. } => plain(C::StorageFull),
         Error::Poisoned { log, .. } => (C::Poisoned, "", Some(*log), None),
         Error::Closed => plain(C::Closed),

@@ -22,16 +22,17 @@ mod troubles;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_lite::future::block_on;
 use rustls::ServerConfig;
-use sealog_engine::{Engine, EngineConfig, Error};
+use sealog_engine::{Engine, EngineConfig, Error, Handle, ProductionEnv};
 use signal_hook::iterator::Signals;
 use tracing::{error, info, warn};
 
 use crate::cli::{CliError, Listen, ServeSettings, signals, token};
+use crate::http::{Courier, CourierOptions, Keys};
 use crate::native::NativeOptions;
 use crate::net::{Claim, TlsError, TlsFiles};
 use admin::Admin;
@@ -91,12 +92,14 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         http: http_claim.as_ref().map(|claim| claim.address),
         options: options(settings)?,
         lifetimes: Arc::default(),
+        keys: Arc::default(),
         state: state.clone(),
         up,
         control: control.clone(),
         stopped: notice.clone(),
     };
     let front_ports = front.options.shard_ports.clone();
+    let (keys, data_dir) = (front.keys.clone(), config.data_dir.clone());
     let (http, secured) = (front.http, front.options.tls.is_some());
     watch_signals(notice, log.clone())?;
     tell_start(&config, &front.options);
@@ -114,6 +117,7 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
         return Err(error);
     }
     engine.set_address(&address.to_string())?;
+    let courier = start_courier((http, &data_dir), engine.handle(), &keys)?;
     let _ = state.engine.set(engine.handle().clone());
     state.go_on(Stage::Ready);
     tell_up(&engine, &front_ports);
@@ -124,16 +128,43 @@ fn serve(mut config: EngineConfig, settings: &ServeSettings, log: &Log) -> Resul
     info!("listening on {address}");
     troubles::watch(engine.handle().clone());
     let ended = wait(&notices, &control, &state);
+    drop(courier);
+    ended.and(close(engine))
+}
+
+fn close(engine: Engine) -> Result<(), CliError> {
     let closed = block_on(engine.close());
     match &closed {
         Ok(()) => info!("closed"),
         Err(failure) => error!("closing: {failure}"),
     }
-    ended.and(closed.map_err(|failure| match failure {
+    closed.map_err(|failure| match failure {
         // It stopped while it was served, if only for its last group.
         Error::Poisoned { .. } => CliError::log_stopped(failure.to_string()),
         other => CliError::from(other),
-    }))
+    })
+}
+
+/// Who wakes subscribers, if streams are served over HTTP.
+fn start_courier(
+    (http, data_dir): (Option<SocketAddr>, &std::path::Path),
+    handle: &Handle<ProductionEnv>,
+    keys: &OnceLock<Arc<Keys>>,
+) -> Result<Option<Courier>, CliError> {
+    let Some(address) = http else {
+        return Ok(None);
+    };
+    let made = Keys::load_or_make(data_dir);
+    let made = made.map_err(|error| CliError::io("the subscriptions' key file", &error))?;
+    let made = Arc::new(made);
+    let _ = keys.set(made.clone());
+    let courier = Courier::start(CourierOptions {
+        handle: handle.clone(),
+        keys: made,
+        loopback: address.ip().is_loopback(),
+    });
+    let courier = courier.map_err(|error| CliError::io("starting the courier thread", &error))?;
+    Ok(Some(courier))
 }
 
 fn tell_start(config: &EngineConfig, options: &NativeOptions) {

@@ -11,14 +11,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use sealog_engine::{Error, ShardSide};
 
 use super::Notice;
 use super::state::State;
-use crate::http::{HttpOptions, HttpService, Lifetimes};
+use crate::http::{HttpOptions, HttpService, Keys, Lifetimes};
 use crate::native::{NativeOptions, NativeService};
 use crate::net::{Claim, Poller};
 
@@ -52,6 +52,8 @@ pub(super) struct Front {
     pub(super) http: Option<SocketAddr>,
     /// What all shards know of streams that end by themselves.
     pub(super) lifetimes: Arc<Lifetimes>,
+    /// What signs webhooks, once the engine is open.
+    pub(super) keys: Arc<OnceLock<Arc<Keys>>>,
     pub(super) state: Arc<State>,
     pub(super) up: flume::Sender<Up>,
     pub(super) control: Arc<Mutex<Vec<flume::Sender<Control>>>>,
@@ -83,6 +85,8 @@ impl Front {
             tls: self.options.tls.clone(),
             token: self.options.token.clone(),
             lifetimes: self.lifetimes.clone(),
+            keys: self.keys.clone(),
+            loopback_webhooks: self.http.is_some_and(|at| at.ip().is_loopback()),
         }
     }
 

@@ -64,7 +64,12 @@ impl Web {
     /// Ends the server as if the machine had failed, and starts another.
     pub(super) fn restart(&mut self, args: &[&str]) {
         self.server = None;
-        let args = [&["--http-listen", "127.0.0.1:0"], args].concat();
+        let elsewhere = args.contains(&"--http-listen");
+        let listen: &[&str] = match elsewhere {
+            true => &[],
+            false => &["--http-listen", "127.0.0.1:0"],
+        };
+        let args = [listen, args].concat();
         self.server = Some(Server::start(self.dir.path(), &args));
     }
 

@@ -18,3 +18,4 @@ mod proxy;
 mod secure;
 mod server;
 mod stores;
+mod subscriptions;

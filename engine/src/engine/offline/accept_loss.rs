@@ -312,6 +312,12 @@ fn move_past(feeds: &mut Feeds, behind: &Behind, loss: &mut LogLoss) {
             feeds.move_past(*id, *seen);
         }
     }
+    for (name, generation) in &behind.generations {
+        let known = feeds.subscriptions.get(name);
+        if known.is_some_and(|known| known.generation < *generation) {
+            feeds.move_subscription_past(name, *generation);
+        }
+    }
 }
 
 fn is_behind(feed: &Feed, seen: &Seen) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! **Invariants**
 //! - RESHARD-1: until the marker is replaced the old logs are in force, untouched; from then on the new.
-//! - RESHARD-2: every feed keeps its id, its state and its unpacked records.
+//! - RESHARD-2: every feed keeps its id, its state and its unpacked records; every subscription its state.
 //! - DIR-2: the ids of the new logs are spent before anything is written under them.
 //!
 //! **Not here**: objects in the bucket, which stay where they are.
@@ -233,7 +233,7 @@ impl<E: Env> Mover<E> {
     /// Takes over the state of an old log; what still has to be copied.
     pub(super) fn feeds(&mut self, feeds: Feeds) -> WantedBatches {
         let mut wanted = BTreeMap::new();
-        let (feeds, doomed) = feeds.take_apart();
+        let (feeds, doomed, subscriptions) = feeds.take_apart();
         for feed in feeds {
             let target = Marker::log_of(&feed.name, self.targets.len());
             want(&feed, target, &mut wanted);
@@ -244,6 +244,11 @@ impl<E: Env> Mover<E> {
             let target = Marker::log_of(&doomed.name, self.targets.len());
             let mut feeds = self.targets[target].feeds.borrow_mut();
             feeds.move_in_doomed(id, doomed);
+        }
+        for (name, subscription) in subscriptions.into_iter() {
+            let target = Marker::log_of(&name, self.targets.len());
+            let mut feeds = self.targets[target].feeds.borrow_mut();
+            feeds.move_in_subscription(&name, subscription);
         }
         wanted
     }

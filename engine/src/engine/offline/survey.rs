@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::feed::{Feeds, Seen, Totals};
 use crate::ids::{Epoch, FeedId, StreamId};
 use crate::recovery::{Examined, LogPlace};
+use crate::subscription::{Step, SubscriptionChange};
 use crate::wal::entry::{Change, Entry};
 use crate::wal::reader::Group;
 use crate::wal::scan::{Link, Scanner, each_header};
@@ -92,6 +93,8 @@ pub(super) async fn first_damage<E: Env>(
 pub(super) struct Behind {
     pub(super) feeds: BTreeMap<FeedId, Seen>,
     pub(super) names: BTreeMap<FeedId, String>,
+    /// Highest generation of subscriptions.
+    pub(super) generations: BTreeMap<String, u64>,
     /// End of the last whole group.
     pub(super) end: u64,
 }
@@ -101,6 +104,10 @@ impl Behind {
     pub(super) fn group(&mut self, group: &Group) {
         self.end = self.end.max(group.header.end());
         for entry in group.entries().map_while(std::result::Result::ok) {
+            if let Ok(Entry::Change(Change::Subscription { name, change })) = entry.decode() {
+                self.subscription(&name, &change);
+                continue;
+            }
             let seen = self.feeds.entry(entry.feed).or_default();
             seen.stream = seen.stream.max(entry.stream);
             match entry.decode() {
@@ -129,8 +136,26 @@ impl Behind {
         }
     }
 
+    fn subscription(&mut self, name: &str, change: &SubscriptionChange) {
+        if let SubscriptionChange::Stepped {
+            step: Step::Woken { generation, .. },
+            ..
+        } = change
+        {
+            self.wake(name, *generation);
+        }
+    }
+
+    fn wake(&mut self, name: &str, generation: u64) {
+        let seen = self.generations.entry(name.to_owned()).or_default();
+        *seen = generation.max(*seen);
+    }
+
     /// Takes note of a newer state, which a checkpoint kept.
     pub(super) fn state(&mut self, feeds: &Feeds) {
+        for (name, subscription) in feeds.subscriptions.iter() {
+            self.wake(name, subscription.generation);
+        }
         for feed in feeds.iter() {
             let seen = self.feeds.entry(feed.id).or_default();
             seen.end = seen.end.max(feed.next_sequence);

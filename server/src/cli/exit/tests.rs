@@ -23,6 +23,10 @@ fn table() -> Vec<(Error, Exit)> {
         ),
         (Error::FeedExists { feed: feed() }, Exit::Refused),
         (
+            Error::Subscription(sealog_engine::subscription::Refusal::NothingPending),
+            Exit::Refused,
+        ),
+        (
             Error::FeedName {
                 bytes: 0,
                 rule: "at least 1 byte",

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::traits::is_same_type;
 use super::{Answered, Call, Refused, empty, named, no_such_stream, offset, put};
 use crate::http::Body;
-use crate::http::intake::{self, Taken, Untaken};
+use crate::http::intake::{self, Taken};
 
 /// Largest number of a producer: what JavaScript counts exactly.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
@@ -215,24 +215,7 @@ impl Call {
         let waits = self.head.headers.contains_key(EXPECT);
         let taken = intake::take(body, (most, waits), (side, &self.service.receiving)).await;
         taken.map_err(|why| {
-            let (status, text) = match why {
-                Untaken::TooLong => (
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    format!("the body is longer than {most} bytes"),
-                ),
-                Untaken::TooSlow => (
-                    StatusCode::REQUEST_TIMEOUT,
-                    "the body did not come in time".to_owned(),
-                ),
-                Untaken::Broken(error) => (
-                    StatusCode::BAD_REQUEST,
-                    format!("the body did not come: {error}"),
-                ),
-                Untaken::Ending => (
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "the server ends".to_owned(),
-                ),
-            };
+            let (status, text) = why.told(most);
             Refused::new(status, text).with(CONNECTION, "close")
         })
     }

@@ -5,12 +5,12 @@
 //! - Stream, first messages and closing become durable together.
 
 use hyper::body::Incoming;
-use hyper::header::{self, HOST};
+use hyper::header;
 use hyper::{Response, StatusCode};
 use sealog_engine::{FeedInfo, Made, MakeRequest};
 
 use super::append::messages;
-use super::{Answered, Call, ROOT, Refused, Traits, empty, fork, named, offset, put};
+use super::{Answered, Call, ROOT, Refused, Traits, empty, fork, named, offset, origin, put};
 use crate::http::Body;
 use crate::http::intake::Taken;
 
@@ -94,14 +94,8 @@ impl Call {
     /// Where the stream is, as the client reached it.
     fn location(&self) -> String {
         let path = &self.head.uri.path()[ROOT.len()..];
-        let asked = self.head.uri.authority().map(|host| host.to_string());
-        let host = self.head.headers.get(HOST).and_then(|h| h.to_str().ok());
-        let host = asked.or(host.map(str::to_owned)).unwrap_or_default();
-        let scheme = match self.service.options.tls {
-            Some(_) => "https",
-            None => "http",
-        };
-        format!("{scheme}://{host}{ROOT}{path}")
+        let origin = origin(&self.service, &self.head);
+        format!("{origin}{ROOT}{path}")
     }
 
     /// HEAD: what a stream is, without touching it.

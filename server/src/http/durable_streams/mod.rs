@@ -15,6 +15,7 @@ mod offset;
 mod read;
 mod refused;
 mod sse;
+mod subscriptions;
 mod sweep;
 mod traits;
 
@@ -27,6 +28,7 @@ use percent_encoding::percent_decode_str;
 use sealog_engine::{Error, FeedInfo};
 
 use self::refused::Refused;
+pub(crate) use self::subscriptions::{Courier, CourierOptions, Keys, has_own_token};
 pub(super) use self::sweep::sweep;
 pub(crate) use self::traits::Lifetimes;
 use self::traits::Traits;
@@ -53,6 +55,9 @@ pub(super) fn refusal(status: StatusCode, text: &str) -> Response<Body> {
 pub(super) async fn answer(service: Rc<HttpService>, request: Request<Incoming>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let path = &head.uri.path()[ROOT.len()..];
+    if subscriptions::is_control(path) {
+        return finish(subscriptions::answer(service, head, body).await);
+    }
     let call = match name_of(path) {
         Ok(name) => Call {
             service,
@@ -82,10 +87,8 @@ fn name_of(path: &str) -> Result<String, Refused> {
     let name = percent_decode_str(path).decode_utf8();
     let name = name.map_err(|_| Refused::bad("the stream's name is not UTF-8"))?;
     if name == RESERVED || name.starts_with("__ds/") {
-        return Err(Refused::new(
-            StatusCode::NOT_FOUND,
-            "subscriptions are not served yet",
-        ));
+        let text = "what is below __ds is no stream";
+        return Err(Refused::new(StatusCode::NOT_FOUND, text));
     }
     Ok(name.into_owned())
 }
@@ -165,6 +168,19 @@ impl Call {
 
 fn no_such_stream() -> Refused {
     Refused::new(StatusCode::NOT_FOUND, "no such stream")
+}
+
+/// Scheme and host, as the client reached the server.
+fn origin(service: &HttpService, head: &hyper::http::request::Parts) -> String {
+    let asked = head.uri.authority().map(|host| host.to_string());
+    let host = head.headers.get(header::HOST);
+    let host = host.and_then(|host| host.to_str().ok());
+    let host = asked.or(host.map(str::to_owned)).unwrap_or_default();
+    let scheme = match service.options.tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    format!("{scheme}://{host}")
 }
 
 /// A header's text.

@@ -45,6 +45,10 @@ impl Refused {
         self
     }
 
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
     pub(super) fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
@@ -86,6 +90,7 @@ impl From<Error> for Refused {
                 of(StatusCode::CONFLICT).with(named("stream-closed"), "true")
             }
             Error::FeedExists { .. }
+            | Error::Subscription(_)
             | Error::SequenceMismatch { .. }
             | Error::TokenRequired { .. }
             | Error::Fenced { .. } => of(StatusCode::CONFLICT),
