@@ -181,6 +181,14 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+    /// The batch's order key is not above the last one.
+    #[error("order key {given:?} is not above the feed's last, {last:?}")]
+    OutOfOrder {
+        /// The key of the batch, as text.
+        given: String,
+        /// The feed's.
+        last: String,
+    },
     /// What a subscription does not do. Its own words say what to do about it.
     #[error("{0}")]
     Subscription(crate::subscription::Refusal),

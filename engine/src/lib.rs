@@ -58,7 +58,8 @@ pub use read::{Held, ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;
 pub use shard::{
     AckRequest, CloseRequest, Closed, Direct, DueWake, FeedInfo, FeedRef, LogService, LogUsage,
-    Made, MakeRequest, PendingFeed, ProducerInfo, StreamInfo, StreamPhase, SubscriptionInfo, Usage,
+    Made, MakeRequest, OrderKey, PendingFeed, ProducerInfo, StreamInfo, StreamPhase,
+    SubscriptionInfo, Usage,
 };
 pub use sync::{Budget, Event, Listen, Permit};
 pub use verify::{LogVerified, VerifyProgress, VerifyReport, verify, verify_in};

@@ -13,6 +13,8 @@ use crate::bucket::S3Options;
 use crate::env::{BLOCK_BYTES, CommitMethod};
 use crate::error::{Error, Result};
 
+/// Longest order key of a batch, in bytes.
+pub const ORDER_BYTES_MAX: usize = 1024;
 /// Longest attributes of a feed, and longest note of its closing, in bytes.
 pub const ATTRIBUTES_BYTES_MAX: usize = 4096;
 /// Longest feed name in bytes of UTF-8.

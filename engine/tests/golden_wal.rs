@@ -217,6 +217,17 @@ fn forks() -> Vec<Row> {
     ]
 }
 
+/// A batch that came with an order key.
+fn ordered() -> Vec<Row> {
+    let key: Box<[u8]> = (*b"2026-11-30/\xff").into();
+    vec![
+        created(FEED, "plant/pump-1"),
+        change(FEED, 1, Change::StreamOpened { epoch: Epoch(0) }),
+        (FEED, StreamId(1), Content::Batch(frame(0, 0))),
+        change(FEED, 0, Change::Ordered { key }),
+    ]
+}
+
 fn group(flags: u16, offset: u64, predecessor: u32, rows: &[Row]) -> Vec<u8> {
     let mut buf = AlignedBuf::zeroed(GROUP_HEADER_BYTES);
     for (feed, stream, content) in rows {
@@ -259,6 +270,7 @@ fn groups() -> Vec<(&'static str, u16, u64, u32, Vec<Row>)> {
             Vec::new(),
         ),
         ("group-forks", 0, first + 20_480, 11, forks()),
+        ("group-ordered", 0, first + 24_576, 13, ordered()),
     ]
 }
 
@@ -369,6 +381,12 @@ fn files() -> Vec<(&'static str, &'static str, &'static str, Vec<u8>)> {
         ),
         (
             "checkpoint",
+            "chunk-ordered",
+            "the state after group-ordered",
+            chunk(&ordered()),
+        ),
+        (
+            "checkpoint",
             "marker",
             "the data directory's file format",
             marker().encode(),
@@ -378,6 +396,7 @@ fn files() -> Vec<(&'static str, &'static str, &'static str, Vec<u8>)> {
         let about = match rows.len() {
             0 => "no entries",
             1 => "feed cleaned",
+            4 => "an order key",
             7 => "forks, and a closed feed",
             _ => "every other kind of entry",
         };
@@ -522,6 +541,17 @@ fn checkpoint_v1_chunk_of_forks_decodes() {
 }
 
 #[test]
+fn checkpoint_v1_chunk_of_an_order_key_decodes() {
+    let bytes = golden("checkpoint", "chunk-ordered");
+    let body = decode_chunk(&bytes, CHUNK, 11).unwrap();
+    let mut decoded = Feeds::new(LOG, GEOMETRY);
+    decoded.decode_chunk(CHUNK, body).unwrap();
+    let feed = decoded.get(FEED).unwrap();
+    assert_eq!(feed.order.as_deref(), Some(b"2026-11-30/\xff".as_slice()));
+    assert_eq!(decoded.encode_chunk(CHUNK), body);
+}
+
+#[test]
 fn exhaustive_wal_and_checkpoint_v1_any_flipped_bit_is_detected() {
     for (format, name, _, bytes) in files() {
         for at in 0..bytes.len() {
@@ -530,7 +560,9 @@ fn exhaustive_wal_and_checkpoint_v1_any_flipped_bit_is_detected() {
             let refused = match name {
                 "segment-header" => SegmentHeader::decode(&damaged).is_err(),
                 "marker" => Marker::decode(&damaged).is_err(),
-                "chunk" | "chunk-forks" => decode_chunk(&damaged, CHUNK, 11).is_err(),
+                "chunk" | "chunk-forks" | "chunk-ordered" => {
+                    decode_chunk(&damaged, CHUNK, 11).is_err()
+                }
                 "root" | "root-first" => Root::decode(&damaged).is_err(),
                 _ => GroupHeader::decode(&damaged)
                     .and_then(|header| header.check_body(&damaged[GROUP_HEADER_BYTES..]))

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::ids::FeedId;
 use crate::limits::EngineConfig;
 use crate::recovery::Report;
-use crate::shard::{Answer, FeedRef, LogService};
+use crate::shard::{Answer, FeedRef, LogService, OrderKey};
 use crate::sync::{Budget, Permit, race};
 use crate::wal::log::WalStats;
 
@@ -303,15 +303,14 @@ impl<E: Env> Handle<E> {
         batch: Batch,
         done: impl FnOnce(&Result<AppendResult>) + Send + 'static,
     ) -> Result<flume::Receiver<Result<AppendResult>>> {
-        self.submit_to(feed, None, batch, done).await
+        self.submit_to((feed, None), (batch, None), done).await
     }
 
-    /// As [`Handle::submit`], to the feed with this id if one is given.
+    /// As [`Handle::submit`], to the feed with this id if one is given, and in order if a key is.
     pub(super) async fn submit_to(
         &self,
-        feed: &str,
-        id: Option<FeedId>,
-        batch: Batch,
+        (feed, id): (&str, Option<FeedId>),
+        (batch, order): (Batch, Option<OrderKey>),
         done: impl FnOnce(&Result<AppendResult>) + Send + 'static,
     ) -> Result<flume::Receiver<Result<AppendResult>>> {
         let log = self.log_of(feed);
@@ -326,7 +325,7 @@ impl<E: Env> Handle<E> {
                 id,
                 ..FeedRef::named(&name)
             };
-            s.append(feed, batch, permit, answer);
+            s.append(feed, (batch, order), permit, answer);
         })
         .await
     }

@@ -21,7 +21,7 @@ use crate::append::AppendResult;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::ids::FeedId;
-use crate::shard::{FeedInfo, FeedRef, LogService};
+use crate::shard::{FeedInfo, FeedRef, LogService, OrderKey};
 
 /// A log of this shard.
 pub type LocalLog = Rc<LogService<ProductionEnv>>;
@@ -111,7 +111,7 @@ impl ShardSide {
         let (_, budget) = self.handle.port(self.handle.log_of(&feed.name))?;
         let permit = budget.acquire(batch.as_bytes().len()).await;
         let permit = permit.ok_or_else(|| self.handle.gone_error())?;
-        log.append(feed, batch, permit, answer);
+        log.append(feed, (batch, None), permit, answer);
         Ok(())
     }
 
@@ -151,23 +151,30 @@ impl ShardSide {
         }
     }
 
-    /// Appends a batch to the feed with this id; returns when it is durable.
+    /// Appends a batch to the feed with this id, if its order key, should it have one, is above the feed's last;
+    /// returns when both are durable.
     ///
     /// # Errors
-    /// As [`Handle::append`].
+    /// As [`Handle::append`]; [`Error::OutOfOrder`]: no effects.
     ///
     /// # Cancel safety
     /// Dropped before it returned, the batch may be stored: effects unknown.
-    pub async fn append(&self, (feed, id): (&str, FeedId), batch: Batch) -> Result<AppendResult> {
+    pub async fn append(
+        &self,
+        (feed, id): (&str, FeedId),
+        batch: Batch,
+        order: Option<OrderKey>,
+    ) -> Result<AppendResult> {
         let Some(log) = self.log(feed) else {
-            return self.send_append((feed, id), batch).await?.await;
+            let sent = self.send_ordered((feed, id), (batch, order)).await?;
+            return sent.await;
         };
         let permit = self.handle.permit(self.handle.log_of(feed), &batch).await?;
         let feed = FeedRef {
             id: Some(id),
             ..FeedRef::named(feed)
         };
-        log.append_settled(feed, batch, permit).await
+        log.append_settled(feed, (batch, order), permit).await
     }
 
     /// Sends a batch to another shard's log. Returns when its bytes are reserved and it is on its way.
@@ -182,9 +189,17 @@ impl ShardSide {
         (feed, id): (&str, FeedId),
         batch: Batch,
     ) -> Result<impl Future<Output = Result<AppendResult>> + 'static> {
+        self.send_ordered((feed, id), (batch, None)).await
+    }
+
+    async fn send_ordered(
+        &self,
+        (feed, id): (&str, FeedId),
+        (batch, order): (Batch, Option<OrderKey>),
+    ) -> Result<impl Future<Output = Result<AppendResult>> + 'static> {
         let answer = self
             .handle
-            .submit_to(feed, Some(id), batch, |_| {})
+            .submit_to((feed, Some(id)), (batch, order), |_| {})
             .await?
             .into_recv_async();
         let handle = self.handle.clone();

@@ -16,6 +16,7 @@ use crate::wal::entry::{
 /// Bit of a feed's first flag byte, whose bit 0 says that records may carry keys.
 const FLAG_CLOSED: u8 = 2;
 const FLAG_LINEAGE: u8 = 16;
+const FLAG_ORDER: u8 = 32;
 
 impl Feeds {
     /// The feeds of `chunk`, living and doomed.
@@ -114,13 +115,14 @@ fn in_order(id: FeedId, next: u64, last: FeedId) -> Result<u64, DecodeError> {
     id.0.checked_add(1).ok_or(invalid("feed id", id.0))
 }
 
-/// The first flag byte: whether records may carry keys, whether the feed is closed, whether a lineage follows.
-fn take_first_flags(r: &mut Reader<'_>) -> Result<[bool; 3], DecodeError> {
+/// The first flag byte: whether records may carry keys, whether the feed is closed, whether a lineage
+/// follows, and an order key.
+fn take_first_flags(r: &mut Reader<'_>) -> Result<[bool; 4], DecodeError> {
     let flags = r.u8()?;
-    if flags & !(1 | FLAG_CLOSED | FLAG_LINEAGE) != 0 {
+    if flags & !(1 | FLAG_CLOSED | FLAG_LINEAGE | FLAG_ORDER) != 0 {
         return Err(invalid("flag", flags.into()));
     }
-    Ok([1, FLAG_CLOSED, FLAG_LINEAGE].map(|flag| flags & flag != 0))
+    Ok([1, FLAG_CLOSED, FLAG_LINEAGE, FLAG_ORDER].map(|flag| flags & flag != 0))
 }
 
 impl Feed {
@@ -133,7 +135,8 @@ impl Feed {
         } = &self.options;
         let closed = u8::from(self.closed.is_some()) * FLAG_CLOSED;
         let lineage = u8::from(self.lineage.is_some()) * FLAG_LINEAGE;
-        w.u8(u8::from(*keys) | closed | lineage)
+        let order = u8::from(self.order.is_some()) * FLAG_ORDER;
+        w.u8(u8::from(*keys) | closed | lineage | order)
             .u8(feed_flags(*exclusive, attributes));
         if !attributes.is_empty() {
             w.bytes(attributes);
@@ -143,6 +146,9 @@ impl Feed {
         }
         if let Some(lineage) = &self.lineage {
             lineage.encode(w);
+        }
+        if let Some(order) = &self.order {
+            w.bytes(order);
         }
         w.u64(self.created_ms)
             .u64(self.epoch.0)
@@ -167,7 +173,7 @@ impl Feed {
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let id = FeedId(r.u64()?);
         let name = text(r)?.into();
-        let [keys, is_closed, has_lineage] = take_first_flags(r)?;
+        let [keys, is_closed, has_lineage, has_order] = take_first_flags(r)?;
         let (exclusive, has_attributes) = take_feed_flags(r)?;
         let options = FeedOptions {
             keys,
@@ -185,12 +191,17 @@ impl Feed {
             true => Some(Box::new(Lineage::decode(r)?)),
             false => None,
         };
+        let order = match has_order {
+            true => Some(r.bytes()?.into()),
+            false => None,
+        };
         let mut feed = Self {
             id,
             name,
             options,
             closed,
             lineage,
+            order,
             created_ms: r.u64()?,
             epoch: Epoch(r.u64()?),
             next_sequence: r.u64()?,

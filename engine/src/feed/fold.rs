@@ -150,6 +150,7 @@ impl Feed {
             }
             Change::Published { digest } => self.published(stream, *digest),
             Change::FeedClosed { note, time_ms } => self.close(note, *time_ms),
+            Change::Ordered { key } => self.advance_order(key),
             Change::FeedCreated { .. }
             | Change::FeedForked(_)
             | Change::Pinned { .. }
@@ -175,6 +176,14 @@ impl Feed {
             time_ms,
             note: note.into(),
         }));
+        Ok(())
+    }
+
+    fn advance_order(&mut self, key: &[u8]) -> Fold {
+        if self.order.as_deref().is_some_and(|last| key <= last) {
+            return misfit("order key that is not above the last");
+        }
+        self.order = Some(key.into());
         Ok(())
     }
 

@@ -166,6 +166,8 @@ pub struct Feed {
     pub streams: Vec<Stream>,
     /// No batch and no stream comes any more.
     pub closed: Option<Box<Closing>>,
+    /// The greatest order key that a batch came with.
+    pub order: Option<Box<[u8]>>,
     /// Idempotent producers, once there is one.
     pub producers: Option<Box<Producers>>,
     /// Where it goes on from, and what goes on from it.

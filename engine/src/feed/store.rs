@@ -316,6 +316,7 @@ fn new_feed(id: FeedId, name: &str, options: FeedOptions, created_ms: u64) -> Fe
         head: Head::default(),
         streams: Vec::new(),
         closed: None,
+        order: None,
         producers: None,
         lineage: None,
         last_group: 0,

@@ -146,6 +146,7 @@ fn change_node(input: &Input, change: &Change) -> (&'static str, Node) {
             "feed closed",
             fields! { note: input.preview(note), time_ms: *time_ms },
         ),
+        Change::Ordered { key } => ("ordered", fields! { key: input.preview(key) }),
         Change::FeedCleaned => ("feed cleaned", fields! {}),
         Change::StreamOpened { epoch } => ("stream opened", fields! { epoch: epoch.0 }),
         Change::EpochRaised { epoch } => ("epoch raised", fields! { epoch: epoch.0 }),

@@ -83,6 +83,7 @@ fn plain_feed_node(input: &Input, feed: &Feed) -> Node {
         exclusive: feed.options.exclusive,
         attributes: input.preview(&feed.options.attributes),
         closed: feed.closed.is_some(),
+        order: input.preview(feed.order.as_deref().unwrap_or_default()),
         deleted: feed.is_gone(),
         pins: input.list(feed.pins().collect::<Vec<_>>().into_iter(), |(id, pin)| fields! {
             pin: id.0, sequence: pin.sequence, fork: &*pin.fork,

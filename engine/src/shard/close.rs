@@ -3,17 +3,19 @@
 //!
 //! **Invariants**
 //! - LEASE-6: a closed feed answers duplicates and refuses everything else.
-//! - The last batch, the closing and the seal of the open stream are decided without a pause in between.
+//! - The last batch, the closing and the seal of the open stream are decided without a pause in between, and lie
+//!   in one group.
 //!
 //! **Not here**: what the entries do to the state (`feed::fold`), publication of the sealed stream (`lane`).
 
 use std::rc::Rc;
 
-use sealog_frame::Batch;
+use sealog_frame::{Batch, FrameView};
 
+use super::make::CHANGES_BYTES_MAX;
 use super::write::{Answer, not_found};
-use super::{FeedRef, LogService};
-use crate::append::{AppendResult, check_token, is_duplicate};
+use super::{FeedRef, LogService, OrderKey};
+use crate::append::{AppendResult, Decision, check_token, is_duplicate, judge};
 use crate::commit::CommitKind;
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -22,7 +24,7 @@ use crate::ids::{Epoch, FeedId, StreamId};
 use crate::limits::ATTRIBUTES_BYTES_MAX;
 use crate::producer::Producers;
 use crate::sync::Permit;
-use crate::wal::entry::Change;
+use crate::wal::entry::{Change, entry_bytes};
 
 /// How a feed is to be closed.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +34,8 @@ pub struct CloseRequest {
     /// Without a batch: the request is this producer's (id, epoch, sequence), and is judged as a batch of
     /// it would be.
     pub producer: Option<(Vec<u8>, u64, u64)>,
+    /// Above the feed's last, or nothing is done; a batch's is kept with it.
+    pub order: Option<OrderKey>,
     /// The writer epoch; `None`: a cooperative caller.
     pub token: Option<Epoch>,
     /// Kept with the closing, at most 4,096 bytes.
@@ -90,14 +94,23 @@ impl<E: Env> LogService<E> {
             check_token(feed, request.token)?;
             (feed.id, feed.closed.is_some())
         };
+        if let Some(batch) = &request.batch
+            && self.would_accept(id, &batch.view())
+        {
+            // A crash leaves the last batch closed behind, or neither.
+            let bytes = entry_bytes(batch.as_bytes().len());
+            self.wal.keep_together(bytes + CHANGES_BYTES_MAX);
+        }
         let appended = match &request.batch {
-            Some(batch) => Some(self.append_now(feed, &batch.view())?),
+            Some(batch) => {
+                Some(self.append_ordered(feed, &batch.view(), request.order.as_ref())?)
+            }
             None => None,
         };
         let done_before = match appended {
             Some(appended) => appended.duplicate,
             None if is_closed => true,
-            None => self.judge_producer(id, request.producer.as_ref())?,
+            None => self.judge_close(id, &request)?,
         };
         if !done_before {
             let time_ms = self.env.realtime_ms();
@@ -115,6 +128,22 @@ impl<E: Env> LogService<E> {
             closing: closed.closed.as_deref().cloned(),
             now: !done_before,
         })
+    }
+
+    fn would_accept(&self, id: FeedId, batch: &FrameView<'_>) -> bool {
+        let feeds = self.feeds.borrow();
+        let decision = feeds.get(id).map(|feed| judge(feed, batch));
+        matches!(decision, Some(Decision::Accept { .. }))
+    }
+
+    /// Whether a closing without a batch was done before.
+    fn judge_close(&self, id: FeedId, request: &CloseRequest) -> Result<bool> {
+        let done_before = self.judge_producer(id, request.producer.as_ref())?;
+        let feeds = self.feeds.borrow();
+        if let (false, Some(order), Some(feed)) = (done_before, &request.order, feeds.get(id)) {
+            order.check(feed)?;
+        }
+        Ok(done_before)
     }
 
     /// Whether the request was done before.

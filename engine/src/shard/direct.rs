@@ -13,7 +13,7 @@ use std::task::{Poll, Waker};
 
 use sealog_frame::{Batch, FrameView};
 
-use super::{FeedRef, LogService};
+use super::{FeedRef, LogService, OrderKey};
 use crate::append::AppendResult;
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ impl<E: Env> LogService<E> {
         Direct::Decided(decided, self.wal.accepted().group)
     }
 
-    /// Appends a batch that was checked against the limits; completes when it is durable.
+    /// Appends a batch that was checked against the limits, if its order key is above the last; completes when it is durable.
     ///
     /// # Errors
     /// As [`Handle::append`](crate::Handle::append).
@@ -52,10 +52,14 @@ impl<E: Env> LogService<E> {
     pub async fn append_settled(
         self: &Rc<Self>,
         feed: FeedRef,
-        batch: Batch,
+        (batch, order): (Batch, Option<OrderKey>),
         permit: Permit,
     ) -> Result<AppendResult> {
-        match self.append_direct(&feed, &batch.view()) {
+        let direct = match &order {
+            None => self.append_direct(&feed, &batch.view()),
+            Some(_) => Direct::Queue,
+        };
+        match direct {
             Direct::Decided(decided, group) => {
                 drop((batch, permit));
                 let (told, outcome) = told();
@@ -64,7 +68,7 @@ impl<E: Env> LogService<E> {
             }
             Direct::Queue => {
                 let (told, outcome) = told();
-                self.append(feed, batch, permit, told);
+                self.append(feed, (batch, order), permit, told);
                 outcome.await.unwrap_or(Err(Error::Closed))
             }
         }

@@ -18,12 +18,15 @@ use crate::append::foresee_first_after;
 use crate::env::Env;
 use crate::error::Result;
 use crate::feed::FeedOptions;
-use crate::limits::{ATTRIBUTES_BYTES_MAX, FEED_NAME_BYTES_MAX, GROUP_OVERHEAD_BYTES};
+use crate::limits::{
+    ATTRIBUTES_BYTES_MAX, FEED_NAME_BYTES_MAX, GROUP_OVERHEAD_BYTES, ORDER_BYTES_MAX,
+};
 use crate::sync::Permit;
 use crate::wal::entry::entry_bytes;
 
-/// What the changes take that make a feed, open its stream, seal it and close the feed.
-const CHANGES_BYTES_MAX: usize = 2 * FEED_NAME_BYTES_MAX + ATTRIBUTES_BYTES_MAX + 1024;
+/// What the changes take that make a feed, open its stream, order its batch, seal it and close the feed.
+pub(super) const CHANGES_BYTES_MAX: usize =
+    2 * FEED_NAME_BYTES_MAX + 2 * ATTRIBUTES_BYTES_MAX + ORDER_BYTES_MAX + 1024;
 const _: () = assert!(CHANGES_BYTES_MAX + 4096 <= GROUP_OVERHEAD_BYTES);
 
 /// What a feed is to begin with.

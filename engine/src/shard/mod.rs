@@ -39,8 +39,8 @@ pub use query::{FeedInfo, ProducerInfo, StreamInfo, StreamPhase};
 pub use subscriptions::{AckRequest, DueWake, PendingFeed, SubscriptionInfo};
 pub use usage::{LogUsage, Usage};
 pub(crate) use watch::News;
-pub use write::FeedRef;
 pub(crate) use write::{Answer, check_feed_name, living};
+pub use write::{FeedRef, OrderKey};
 
 use crate::checkpoint::Checkpoints;
 use crate::env::Env;

@@ -20,9 +20,16 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::feed::{Feed, FeedOptions, Feeds, Misfit};
 use crate::ids::{CommitNumber, Epoch, FeedId, StreamId};
-use crate::limits::{ATTRIBUTES_BYTES_MAX, FEED_NAME_BYTES_MAX, check_commit_message};
+use crate::limits::{
+    ATTRIBUTES_BYTES_MAX, FEED_NAME_BYTES_MAX, GROUP_OVERHEAD_BYTES, ORDER_BYTES_MAX,
+    check_commit_message,
+};
 use crate::sync::Permit;
-use crate::wal::entry::{Change, Forked, Seal};
+use crate::wal::entry::{Change, Forked, Seal, entry_bytes};
+
+/// What a batch with an order key takes beside itself: an eviction, its stream, its key.
+const ORDERED_BYTES_MAX: usize = ORDER_BYTES_MAX + 1024;
+const _: () = assert!(ORDERED_BYTES_MAX <= GROUP_OVERHEAD_BYTES);
 
 /// How to answer a call from another thread.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T>) + Send>;
@@ -61,6 +68,36 @@ pub struct FeedRef {
     pub name: Rc<str>,
     /// Its id, if the caller holds on to that feed: one that was deleted and made again is another.
     pub id: Option<FeedId>,
+}
+
+/// What orders the batches of a feed that come with one: each is above the one before, byte by byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderKey(Box<[u8]>);
+
+impl OrderKey {
+    /// A key of up to 1,024 bytes.
+    ///
+    /// # Errors
+    /// [`Error::OverLimit`].
+    pub fn new(key: &[u8]) -> Result<Self> {
+        let (what, value, limit) = ("order key bytes", key.len(), ORDER_BYTES_MAX);
+        if value > limit {
+            let (value, limit) = (value as u64, limit as u64);
+            return Err(Error::OverLimit { what, value, limit });
+        }
+        Ok(Self(key.into()))
+    }
+
+    /// LEASE-7: it must be above the feed's last.
+    pub(super) fn check(&self, feed: &Feed) -> Result<()> {
+        match feed.order.as_deref() {
+            Some(last) if *self.0 <= *last => Err(Error::OutOfOrder {
+                given: String::from_utf8_lossy(&self.0).into_owned(),
+                last: String::from_utf8_lossy(last).into_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl FeedRef {
@@ -243,12 +280,13 @@ impl<E: Env> LogService<E> {
     pub(crate) fn append(
         self: &Rc<Self>,
         feed: FeedRef,
-        batch: Batch,
+        (batch, order): (Batch, Option<OrderKey>),
         permit: Permit,
         answer: impl FnOnce(Result<AppendResult>) + 'static,
     ) {
         self.queue_write(batch.as_bytes().len(), move |service, room| {
-            let decided = room.and_then(|()| service.append_now(&feed, &batch.view()));
+            let decided =
+                room.and_then(|()| service.append_ordered(&feed, &batch.view(), order.as_ref()));
             drop(permit);
             match decided {
                 Ok(result) => {
@@ -264,6 +302,38 @@ impl<E: Env> LogService<E> {
                 Err(error) => service.settled(move |durable| answer(durable.and(Err(error)))),
             }
         });
+    }
+
+    /// As [`LogService::append_now`], of a batch that may come with an order key: LEASE-7.
+    pub(super) fn append_ordered(
+        self: &Rc<Self>,
+        feed: &FeedRef,
+        batch: &FrameView<'_>,
+        order: Option<&OrderKey>,
+    ) -> Result<AppendResult> {
+        let Some(order) = order else {
+            return self.append_now(feed, batch);
+        };
+        let (id, decision) = {
+            let feeds = self.feeds.borrow();
+            let feed = feed.find(&feeds)?;
+            let decision = judge(feed, batch);
+            if matches!(decision, Decision::Accept { .. }) {
+                order.check(feed)?;
+            }
+            (feed.id, decision)
+        };
+        if matches!(decision, Decision::Accept { .. }) {
+            // A crash leaves both or neither.
+            self.wal
+                .keep_together(entry_bytes(batch.frame_bytes()) + ORDERED_BYTES_MAX);
+        }
+        let result = self.append_now(feed, batch)?;
+        if !result.duplicate {
+            let key = order.0.clone();
+            self.change(id, StreamId(0), &Change::Ordered { key });
+        }
+        Ok(result)
     }
 
     /// Decides about a batch and, if it is taken, puts it into the open group; its answer must wait

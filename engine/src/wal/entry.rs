@@ -31,6 +31,7 @@ const KIND_FEED_CLOSED: u16 = 13;
 const KIND_FEED_FORKED: u16 = 14;
 const KIND_PINNED: u16 = 15;
 const KIND_UNPINNED: u16 = 16;
+const KIND_ORDERED: u16 = 17;
 
 /// Bits of a created feed's second flag byte.
 const FLAG_EXCLUSIVE: u8 = 1;
@@ -111,6 +112,11 @@ pub enum Change {
         note: Box<[u8]>,
         /// When.
         time_ms: u64,
+    },
+    /// The batch before it came with this order key: the next that comes with one has a greater.
+    Ordered {
+        /// The key.
+        key: Box<[u8]>,
     },
     /// The feed is gone; its objects are garbage from `time_ms` on.
     FeedDeleted {
@@ -362,6 +368,10 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
             w.u64(*time_ms).bytes(note);
             KIND_FEED_CLOSED
         }
+        Change::Ordered { key } => {
+            w.bytes(key);
+            KIND_ORDERED
+        }
         Change::FeedDeleted { time_ms } => {
             w.u64(*time_ms);
             KIND_FEED_DELETED
@@ -431,6 +441,9 @@ fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
         KIND_FEED_CLOSED => Change::FeedClosed {
             time_ms: r.u64()?,
             note: r.bytes()?.into(),
+        },
+        KIND_ORDERED => Change::Ordered {
+            key: r.bytes()?.into(),
         },
         KIND_FEED_DELETED => Change::FeedDeleted { time_ms: r.u64()? },
         KIND_FEED_CLEANED => Change::FeedCleaned,

@@ -295,6 +295,7 @@ fn classify(error: &Error) -> (Exit, &'static str) {
         Error::AbandonedStream { .. } => (Exit::Refused, "AbandonedStream"),
         Error::CommitNotFound { .. } => (Exit::NotFound, "CommitNotFound"),
         Error::OverLimit { .. } => (Exit::Refused, "OverLimit"),
+        Error::OutOfOrder { .. } => (Exit::Refused, "OutOfOrder"),
         Error::Subscription(_) => (Exit::Refused, "Subscription"),
         Error::Batch(_) => (Exit::Refused, "Batch"),
         Error::Invalid(_) => (Exit::Usage, "Invalid"),

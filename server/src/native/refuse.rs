@@ -74,8 +74,11 @@ fn parts(error: &Error) -> Parts<'_> {
         Error::CommitNotFound { feed, commit } => (C::CommitNotFound, feed, Some(commit.0), None),
         Error::OverLimit { what, value, limit } => (C::OverLimit, what, Some(*value), Some(*limit)),
         Error::Batch(_) => plain(C::Batch),
-        // No message of the protocol asks a subscription yet.
-        Error::Invalid(_) | Error::Config(_) | Error::Subscription(_) => plain(C::Invalid),
+        // No message of the protocol asks a subscription, or brings an order key, yet.
+        Error::Invalid(_)
+        | Error::Config(_)
+        | Error::Subscription(_)
+        | Error::OutOfOrder { .. } => plain(C::Invalid),
         Error::StorageFull { .. } => plain(C::StorageFull),
         Error::Poisoned { log, .. } => (C::Poisoned, "", Some(*log), None),
         Error::Closed => plain(C::Closed),

@@ -430,6 +430,44 @@ fn empty_stream_has_an_offset_that_can_be_resumed() {
 }
 
 #[test]
+fn stream_seq_is_as_durable_as_what_came_with_it() {
+    let mut web = Web::start(&[]);
+    web.made("s", TEXT, "");
+    let with = |sequence: &'static str| [TEXT, ("stream-seq", sequence)];
+    assert_eq!(web.post("s", &with("2"), "a").status, 204);
+    assert_eq!(web.post("s", &with("10"), "x").status, 409);
+    let closing_late = [("stream-seq", "1"), CLOSE];
+    assert_eq!(web.post("s", &closing_late, "").status, 409);
+    web.restart(&[]);
+    for behind in ["2", "1", ""] {
+        assert_eq!(web.post("s", &with(behind), "x").status, 409, "{behind:?}");
+    }
+    let produced = [producer("0", TEXT), vec![("stream-seq", "3")]].concat();
+    assert_eq!(web.post("s", &produced, "b").status, 200);
+    // A duplicate is told, although its number is behind by now.
+    assert_eq!(web.post("s", &produced, "b").status, 204);
+    web.restart(&[]);
+    assert_eq!(web.post("s", &with("3"), "x").status, 409);
+    let statuses = std::sync::Mutex::new(Vec::new());
+    at_once(4, |_| {
+        let got = web.post("s", &with("4"), "c");
+        statuses.lock().unwrap().push(got.status);
+    });
+    let mut statuses = statuses.into_inner().unwrap();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 409, 409, 409]);
+    assert_eq!(web.get("s").body, "abc");
+    let long = "9".repeat(1025);
+    let refused = web.post("s", &[TEXT, ("stream-seq", &long)], "x");
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.contains("1025") && refused.body.contains("1024"));
+    let fork = [TEXT, ("stream-forked-from", "/v1/stream/s")];
+    assert_eq!(web.ask("PUT", "f", &fork, "").status, 201);
+    assert_eq!(web.post("f", &with("1"), "d").status, 204);
+    assert_eq!(web.get("f").body, "abcd");
+}
+
+#[test]
 fn expired_stream_goes_without_being_asked_for() {
     let web = Web::start(&[]);
     let short = [TEXT, ("stream-ttl", "1")];

@@ -23,6 +23,13 @@ fn table() -> Vec<(Error, Exit)> {
         ),
         (Error::FeedExists { feed: feed() }, Exit::Refused),
         (
+            Error::OutOfOrder {
+                given: "a".to_owned(),
+                last: "b".to_owned(),
+            },
+            Exit::Refused,
+        ),
+        (
             Error::Subscription(sealog_engine::subscription::Refusal::NothingPending),
             Exit::Refused,
         ),

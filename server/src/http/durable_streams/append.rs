@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_TYPE, EXPECT};
 use hyper::{Response, StatusCode};
 use sealog_engine::append::AppendResult;
-use sealog_engine::{CloseRequest, Error, FeedInfo};
+use sealog_engine::{CloseRequest, Error, FeedInfo, OrderKey};
 use sealog_frame::{Batch, BatchBuilder, Record};
 use serde_json::value::RawValue;
 
@@ -101,12 +101,11 @@ impl Call {
         };
         let close_only = body.is_empty();
         let _place = body.release();
-        let advanced = self.advance(&info, producer.as_ref()).await?;
-        let done = self.write(&info, producer.as_ref(), batch, closes).await;
-        if let (Err(_), Some((sequence, before))) = (&done, advanced) {
-            self.lifetimes().retreat(&info, &sequence, before);
-        }
-        match done {
+        let order = self.order()?;
+        match self
+            .write(&info, producer.as_ref(), (batch, order), closes)
+            .await
+        {
             // It was closed meanwhile.
             Err(Error::FeedClosed { .. }) => {
                 let (info, _) = self.known_stream().await?;
@@ -116,38 +115,24 @@ impl Call {
         }
     }
 
-    /// Takes `Stream-Seq`, if there is one and the request is no duplicate; what it was before.
-    async fn advance(
-        &self,
-        info: &FeedInfo,
-        producer: Option<&Producer>,
-    ) -> Result<Option<(String, Option<Vec<u8>>)>, Refused> {
-        let Some(sequence) = self.header("stream-seq")? else {
-            return Ok(None);
-        };
-        if let Some(producer) = producer {
-            let handle = self.service.side.handle();
-            let known = handle.producer(&self.name, producer.id.as_bytes()).await?;
-            let same = known.filter(|known| known.epoch == producer.epoch);
-            if same.is_some_and(|known| producer.sequence <= known.last_sequence) {
-                return Ok(None);
-            }
-        }
-        let before = self.lifetimes().advance(info, sequence)?;
-        Ok(Some((sequence.to_owned(), before)))
+    /// `Stream-Seq`, if there is one.
+    fn order(&self) -> Result<Option<OrderKey>, Refused> {
+        let key = self.header("stream-seq")?;
+        let key = key.map(|key| OrderKey::new(key.as_bytes())).transpose();
+        key.map_err(|error| Refused::bad(&format!("Stream-Seq: {error}")))
     }
 
     async fn write(
         &self,
         info: &FeedInfo,
         producer: Option<&Producer>,
-        batch: Option<Batch>,
+        (batch, order): (Option<Batch>, Option<OrderKey>),
         closes: bool,
     ) -> Result<Written, Error> {
         let side = &self.service.side;
         let batch = match batch {
             Some(batch) if !closes => {
-                let appended = side.append((&self.name, info.id), batch).await?;
+                let appended = side.append((&self.name, info.id), batch, order).await?;
                 return Ok(Written {
                     appended: Some(appended),
                     next: appended.last + 1,
@@ -163,6 +148,7 @@ impl Call {
                 _ => None,
             },
             batch,
+            order,
             token: None,
             note: producer.map(Producer::note).unwrap_or_default(),
         };

@@ -90,6 +90,7 @@ impl From<Error> for Refused {
                 of(StatusCode::CONFLICT).with(named("stream-closed"), "true")
             }
             Error::FeedExists { .. }
+            | Error::OutOfOrder { .. }
             | Error::Subscription(_)
             | Error::SequenceMismatch { .. }
             | Error::TokenRequired { .. }

@@ -122,11 +122,10 @@ fn expiry(text: &str) -> Result<u64, Refused> {
     time::rfc3339_ms(text.as_bytes()).ok_or_else(bad)
 }
 
-/// When streams with a lifetime were last touched, for all shards, by feed id; and their last `Stream-Seq`.
+/// When streams with a lifetime were last touched, for all shards, by feed id.
 pub(crate) struct Lifetimes {
     began_ms: u64,
     touched: Mutex<BTreeMap<u64, u64>>,
-    sequences: Mutex<BTreeMap<u64, Vec<u8>>>,
 }
 
 impl Default for Lifetimes {
@@ -134,7 +133,6 @@ impl Default for Lifetimes {
         Self {
             began_ms: time::now_ms(),
             touched: Mutex::default(),
-            sequences: Mutex::default(),
         }
     }
 }
@@ -161,34 +159,5 @@ impl Lifetimes {
         }
         let at = traits.expires_at.as_deref().and_then(|at| expiry(at).ok());
         at.is_some_and(|at| now_ms >= at)
-    }
-
-    /// Takes `sequence` as the stream's newest; what it was, or why not.
-    pub(super) fn advance(
-        &self,
-        info: &FeedInfo,
-        sequence: &str,
-    ) -> Result<Option<Vec<u8>>, Refused> {
-        let mut sequences = lock(&self.sequences);
-        let last = sequences.get(&info.id.0);
-        if last.is_some_and(|last| sequence.as_bytes() <= last.as_slice()) {
-            let text = format!("Stream-Seq {sequence:?} is not above the last one");
-            return Err(Refused::conflict(text));
-        }
-        Ok(sequences.insert(info.id.0, sequence.as_bytes().to_vec()))
-    }
-
-    /// Takes an advance back that came to nothing, unless another has come meanwhile.
-    pub(super) fn retreat(&self, info: &FeedInfo, from: &str, to: Option<Vec<u8>>) {
-        let mut sequences = lock(&self.sequences);
-        if sequences
-            .get(&info.id.0)
-            .is_some_and(|last| last == from.as_bytes())
-        {
-            match to {
-                Some(before) => sequences.insert(info.id.0, before),
-                None => sequences.remove(&info.id.0),
-            };
-        }
     }
 }
