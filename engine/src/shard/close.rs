@@ -69,10 +69,22 @@ impl<E: Env> LogService<E> {
     ) {
         let bytes = request.batch.as_ref().map_or(0, |b| b.as_bytes().len());
         self.queue_write(bytes, move |service, room| {
-            let decided = room.and_then(|()| service.close_now(&feed, request));
+            let decided = room.and_then(|()| service.close_whole(&feed, request));
             drop(permit);
             service.settled(move |durable| answer(durable.and(decided)));
         });
+    }
+
+    /// As [`LogService::close_now`], in one group.
+    fn close_whole(self: &Rc<Self>, feed: &FeedRef, request: CloseRequest) -> Result<Closed> {
+        if let Some(batch) = &request.batch
+            && self.would_accept(feed, &batch.view())
+        {
+            // A crash leaves the last batch closed behind, or neither.
+            let bytes = entry_bytes(batch.as_bytes().len());
+            self.wal.keep_together(bytes + CHANGES_BYTES_MAX);
+        }
+        self.close_now(feed, request)
     }
 
     pub(super) fn close_now(
@@ -94,13 +106,6 @@ impl<E: Env> LogService<E> {
             check_token(feed, request.token)?;
             (feed.id, feed.closed.is_some())
         };
-        if let Some(batch) = &request.batch
-            && self.would_accept(id, &batch.view())
-        {
-            // A crash leaves the last batch closed behind, or neither.
-            let bytes = entry_bytes(batch.as_bytes().len());
-            self.wal.keep_together(bytes + CHANGES_BYTES_MAX);
-        }
         let appended = match &request.batch {
             Some(batch) => {
                 Some(self.append_ordered(feed, &batch.view(), request.order.as_ref())?)
@@ -130,10 +135,10 @@ impl<E: Env> LogService<E> {
         })
     }
 
-    fn would_accept(&self, id: FeedId, batch: &FrameView<'_>) -> bool {
+    fn would_accept(&self, feed: &FeedRef, batch: &FrameView<'_>) -> bool {
         let feeds = self.feeds.borrow();
-        let decision = feeds.get(id).map(|feed| judge(feed, batch));
-        matches!(decision, Some(Decision::Accept { .. }))
+        let decision = feed.find(&feeds).map(|feed| judge(feed, batch));
+        matches!(decision, Ok(Decision::Accept { .. }))
     }
 
     /// Whether a closing without a batch was done before.
