@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use sealog_engine::{Error, ShardSide};
 
 use super::Notice;
@@ -82,7 +83,7 @@ impl Front {
     fn http_options(&self) -> HttpOptions {
         HttpOptions {
             connections_max: self.options.connections_max,
-            tls: self.options.tls.clone(),
+            tls: self.options.tls.as_deref().map(with_alpn),
             token: self.options.token.clone(),
             lifetimes: self.lifetimes.clone(),
             keys: self.keys.clone(),
@@ -144,6 +145,13 @@ impl Front {
             });
         }
     }
+}
+
+/// TLS that offers HTTP/2, and HTTP/1.1.
+fn with_alpn(tls: &ServerConfig) -> Arc<ServerConfig> {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = [&b"h2"[..], b"http/1.1"].map(<[u8]>::to_vec).into();
+    Arc::new(tls)
 }
 
 /// Waits for the word to drain, and drains.

@@ -1,7 +1,7 @@
 //! Secure: tokens and TLS, and what is refused without them.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -66,17 +66,15 @@ fn token_is_asked_for_and_compared() {
     }
 }
 
-#[test]
-fn tls_carries_the_protocol_and_nothing_else_is_answered() {
-    let dir = tempfile::tempdir().unwrap();
+/// A server under TLS, and what its clients trust.
+fn secured(dir: &Path, more: &[&str]) -> (Server, ClientConfig) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let (certificate, key) = (dir.join("cert.pem"), dir.join("key.pem"));
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let (certificate_name, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
-    let data = dir.path().join("data");
-    let server = Server::start(&data, &["--tls-cert", certificate_name, "--tls-key", key]);
-
+    let files = [certificate.to_str().unwrap(), key.to_str().unwrap()];
+    let args = [&["--tls-cert", files[0], "--tls-key", files[1]], more].concat();
+    let server = Server::start(&dir.join("data"), &args);
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(&certificate).unwrap())
@@ -87,11 +85,22 @@ fn tls_carries_the_protocol_and_nothing_else_is_answered() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    (server, config)
+}
+
+fn dial(address: SocketAddr, config: ClientConfig) -> StreamOwned<ClientConnection, TcpStream> {
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(Arc::new(config), name).unwrap();
-    let socket = TcpStream::connect(server.address).unwrap();
+    let socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
-    let mut stream = StreamOwned::new(session, socket);
+    StreamOwned::new(session, socket)
+}
+
+#[test]
+fn tls_carries_the_protocol_and_nothing_else_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, config) = secured(dir.path(), &[]);
+    let mut stream = dial(server.address, config);
     assert_eq!(greet(&mut stream, None), None);
 
     // A client without TLS is no client: it gets an alert at most, and the end.
@@ -100,6 +109,32 @@ fn tls_carries_the_protocol_and_nothing_else_is_answered() {
     let mut answer = Vec::new();
     let _ = plain.stream.read_to_end(&mut answer);
     assert!(answer.len() < HEADER_BYTES, "{answer:?}");
+}
+
+#[test]
+fn tls_of_http_agrees_on_the_newest_version_that_both_speak() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, config) = secured(dir.path(), &["--http-listen", "127.0.0.1:0"]);
+    let url = server.http.as_ref().unwrap();
+    let host = url.strip_prefix("https://").unwrap().split('/').next();
+    let address: SocketAddr = host.unwrap().parse().unwrap();
+    // What HTTP/2 begins with, empty settings behind it; what a server begins with is its settings.
+    let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let ask = b"GET /v1/stream/none HTTP/1.1\r\nHost: x\r\n\r\n";
+    let cases: [(&[&[u8]], &[u8]); 2] = [(&[b"h2", b"http/1.1"], begin), (&[b"http/1.1"], ask)];
+    for (offered, bytes) in cases {
+        let mut config = config.clone();
+        config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+        let mut stream = dial(address, config);
+        stream.write_all(bytes).unwrap();
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).unwrap();
+        assert_eq!(stream.conn.alpn_protocol(), Some(offered[0]));
+        match offered.len() {
+            1 => assert_eq!(&head, b"HTTP/1.1 "),
+            _ => assert_eq!(head[3], 4, "{head:?}"),
+        }
+    }
 }
 
 #[test]
