@@ -82,9 +82,11 @@ impl<B: Bucket> GlommioEnv<B> {
         let hooks = self.inner.hooks.clone();
         let shard = self.inner.shard;
         let running = TaskCount::enter(&self.inner.tasks);
+        // Boxed before it is moved: the task would keep room for it in both places.
+        let future = CatchUnwind::new(future);
         async move {
             let _running = running;
-            if let Err(message) = CatchUnwind::new(future).await {
+            if let Err(message) = future.await {
                 hooks.panicked(shard, name, message);
             }
         }

@@ -217,7 +217,9 @@ impl<E: Env> LogService<E> {
             if !way.by_fork {
                 self.check_there(feed)?;
             }
-            let mut chunk = self.read_now(feed, request, first, &mut room).await?;
+            // Boxed: who waits for records keeps no room for the reading of them.
+            let reading = Box::pin(self.read_now(feed, request, first, &mut room));
+            let mut chunk = reading.await?;
             if chunk.frames.is_empty() && room.make().await {
                 continue;
             }

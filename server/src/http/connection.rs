@@ -6,7 +6,6 @@
 //!
 //! **Not here**: what is asked (`http`).
 
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -42,7 +41,10 @@ impl HttpService {
                 let service = service.clone();
                 let (number, pulse) = service.pulses.add(service.side.monotonic_ns());
                 service.side.clone().spawn("http connection", async move {
-                    or(service.connection(stream, &pulse), pulse.until_cut()).await;
+                    // Boxed, here and below: a task keeps room for what is moved inside it, for each
+                    // place it is at, and most connections only wait.
+                    let connection = Box::pin(service.connection(stream, &pulse));
+                    or(connection, pulse.until_cut()).await;
                     service.pulses.remove(number);
                     service.changed.notify();
                 });
@@ -117,7 +119,7 @@ impl HttpService {
             .initial_connection_window_size(H2_WINDOW_BYTES)
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
             .max_send_buf_size(H2_SEND_BYTES);
-        let mut connection = pin!(builder.serve_connection(io, answer));
+        let mut connection = Box::pin(builder.serve_connection(io, answer));
         let ended = async {
             // What was wrong with it only its client could mend.
             let _ = connection.as_mut().await;
@@ -144,7 +146,7 @@ impl HttpService {
             self.until_draining().await;
             None
         };
-        let stream = or(shaken, draining).await?;
+        let stream = or(Box::pin(shaken), draining).await?;
         pulse.rests(self.side.monotonic_ns());
         Some(stream)
     }

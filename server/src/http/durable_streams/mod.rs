@@ -56,7 +56,8 @@ pub(super) async fn answer(service: Rc<HttpService>, request: Request<Incoming>)
     let (head, body) = request.into_parts();
     let path = &head.uri.path()[ROOT.len()..];
     if subscriptions::is_control(path) {
-        return finish(subscriptions::answer(service, head, body).await);
+        let answered = Box::pin(subscriptions::answer(service, head, body));
+        return finish(answered.await);
     }
     let call = match name_of(path) {
         Ok(name) => Call {
@@ -66,12 +67,16 @@ pub(super) async fn answer(service: Rc<HttpService>, request: Request<Incoming>)
         },
         Err(refused) => return finish(refused.into_response()),
     };
+    // Boxed: a connection keeps the room that its largest request took.
     let answered = match call.head.method {
-        Method::PUT => call.create(body).await.map_err(Refused::in_the_way),
-        Method::POST => call.append(body).await,
-        Method::GET => call.read().await,
-        Method::HEAD => call.describe().await,
-        Method::DELETE => call.delete().await,
+        Method::PUT => {
+            let made = Box::pin(call.create(body)).await;
+            made.map_err(Refused::in_the_way)
+        }
+        Method::POST => Box::pin(call.append(body)).await,
+        Method::GET => Box::pin(call.read()).await,
+        Method::HEAD => Box::pin(call.describe()).await,
+        Method::DELETE => Box::pin(call.delete()).await,
         Method::OPTIONS => Ok(preflight()),
         _ => Err(Refused::new(
             StatusCode::METHOD_NOT_ALLOWED,

@@ -121,7 +121,7 @@ impl Reader {
                 ..ReadRequest::new(&self.name)
             };
             let handle = self.service.side.handle().clone();
-            let read = handle.read_within(request, &self.service.sending);
+            let read = Box::pin(handle.read_within(request, &self.service.sending));
             let read = self.service.unless_draining(read).await;
             let Poll::Ready(Ok(chunk)) = read else {
                 return None;
