@@ -33,17 +33,18 @@ if [ ! -e "installed-python-$python" ]; then
     touch "installed-python-$python"
 fi
 
-# Prints the browser's path, or nothing where there is none and none can be installed.
-browser() {
-    command -v chromium || command -v chromium-browser || command -v google-chrome || {
-        if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-            apt-get update -qq >&2
-            DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null
-            command -v chromium
-        fi
-    }
-}
+# A browser: the system's, or one that apt installs; none only where there is no apt, or no root to run it.
+browser() { command -v chromium || command -v chromium-browser || command -v google-chrome || true; }
 chromium=${SEALOG_CHROMIUM:-$(browser)}
+if [ -z "$chromium" ] && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    apt-get update -qq >&2
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >"$home/apt.log" 2>&1 || {
+        tail -n 20 "$home/apt.log" >&2
+        echo "clients: apt could not install chromium" >&2
+        exit 1
+    }
+    chromium=$(browser)
+fi
 
 work=$(mktemp -d "$home/run.XXXXXX")
 port=0
