@@ -49,6 +49,7 @@ fi
 work=$(mktemp -d "$home/run.XXXXXX")
 port=0
 start() {
+    : >"$work/log"
     "$sealog" serve --data-dir "$work/data" --listen 127.0.0.1:0 --shard-port 0 --http-listen "127.0.0.1:$port" \
         --admin-listen none 2>"$work/log" &
     server=$!
@@ -89,6 +90,8 @@ run() {
     if [ "$status" != 0 ]; then
         failed=1
         cat "$work/out" >&2
+        kill -0 "$server" 2>/dev/null || echo "clients: the server has ended" >&2
+        tail -n 20 "$work/log" >&2
         lines+=("clients: $name failed, status $status")
     else
         lines+=("$(tail -n 1 "$work/out")")
