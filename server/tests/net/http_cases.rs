@@ -370,6 +370,22 @@ fn entity_tags_tell_a_closing_and_a_stream_made_again() {
 }
 
 #[test]
+fn deleting_what_was_just_closed_harms_nobody_else() {
+    let web = Web::start(&[]);
+    for round in 0..150 {
+        let stream = format!("s{round}");
+        web.made(&stream, TEXT, "x");
+        assert_eq!(web.post(&stream, &[CLOSE], "").status, 204);
+        // The closed stream is on its way to the bucket meanwhile.
+        thread::sleep(Duration::from_micros(round * 100));
+        let deleted = web.ask("DELETE", &stream, &[], "");
+        assert_eq!(deleted.status, 204, "round {round}: {deleted:?}");
+    }
+    web.made("other", TEXT, "x");
+    assert_eq!(web.get("other").body, "x");
+}
+
+#[test]
 fn what_comes_after_now_is_kept_by_no_cache() {
     let web = Web::start(&[]);
     web.made("s", TEXT, "");
