@@ -370,6 +370,41 @@ fn entity_tags_tell_a_closing_and_a_stream_made_again() {
 }
 
 #[test]
+fn deleting_what_was_just_closed_harms_nobody_else() {
+    let web = Web::start(&[]);
+    for round in 0..150 {
+        let stream = format!("s{round}");
+        web.made(&stream, TEXT, "x");
+        assert_eq!(web.post(&stream, &[CLOSE], "").status, 204);
+        // The closed stream is on its way to the bucket meanwhile.
+        thread::sleep(Duration::from_micros(round * 100));
+        let deleted = web.ask("DELETE", &stream, &[], "");
+        assert_eq!(deleted.status, 204, "round {round}: {deleted:?}");
+    }
+    web.made("other", TEXT, "x");
+    assert_eq!(web.get("other").body, "x");
+}
+
+#[test]
+fn what_comes_after_now_is_kept_by_no_cache() {
+    let web = Web::start(&[]);
+    web.made("s", TEXT, "");
+    for text in ["one", "two"] {
+        let got = thread::scope(|scope| {
+            let poll = scope.spawn(|| web.get("s?live=long-poll&offset=now"));
+            thread::sleep(Duration::from_millis(300));
+            assert_eq!(web.post("s", &[TEXT], text).status, 204);
+            poll.join().unwrap()
+        });
+        let told = (got.header("cache-control"), got.header("etag"));
+        assert_eq!((got.body.as_str(), told), (text, ("no-store", "")));
+    }
+    let read = web.get("s?live=long-poll&offset=-1");
+    let kept = read.header("cache-control").starts_with("public");
+    assert!(kept && !read.header("etag").is_empty(), "{read:?}");
+}
+
+#[test]
 fn case_r10_events_are_made_for_proxies_and_go_on_after_a_planned_end() {
     let web = Web::start(&[]);
     web.made("s", TEXT, "x");

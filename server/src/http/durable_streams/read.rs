@@ -3,6 +3,7 @@
 //! **Invariants**
 //! - An answer's next offset is where its bytes end; it says up to date only when that is the tail.
 //! - A reader is told of the closing only behind the last bytes.
+//! - What was read from now is kept by no cache.
 //!
 //! **Not here**: server-sent events (`sse`).
 
@@ -82,7 +83,10 @@ impl Call {
         match query.live {
             Live::No if now => Ok(self.tail(&info, &traits)),
             Live::No => self.catch_up(&info, &traits, from).await,
-            Live::Poll => self.poll(&info, &traits, from, &query).await,
+            Live::Poll => {
+                let polled = self.poll(&info, &traits, from, &query).await;
+                polled.map(|response| if now { uncached(response) } else { response })
+            }
             Live::Events => Ok(self.events(&info, &traits, from, query)),
         }
     }
@@ -214,6 +218,13 @@ fn put_position(response: &mut Response<Body>, next: u64, up_to_date: bool, clos
     if closed {
         put(response, named("stream-closed"), "true");
     }
+}
+
+/// An answer to who asked from now: whoever asks the same later must not get it from a cache.
+fn uncached(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().remove(header::ETAG);
+    put(&mut response, header::CACHE_CONTROL, "no-store");
+    response
 }
 
 /// Payloads of the records that were asked for.
