@@ -180,9 +180,8 @@ impl Worker {
             let step = catch_unwind(AssertUnwindSafe(|| self.step()));
             if let Err(why) = step {
                 failed.store(true, Ordering::Relaxed);
-                for told in &self.client.told {
-                    println!("{told}");
-                }
+                let told: Vec<String> = self.client.told.into_iter().collect();
+                println!("asked, and answered:\n{}", told.join("\n"));
                 resume_unwind(why);
             }
         }
