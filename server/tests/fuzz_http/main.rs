@@ -34,9 +34,17 @@ fn setting(name: &str, default: u64) -> u64 {
     given.map_or(default, |text| text.parse().unwrap())
 }
 
+fn status(server: &Server) -> String {
+    std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap()
+}
+
+fn is_running(server: &Server) -> bool {
+    !status(server).contains("State:\tZ")
+}
+
 /// Memory of the process that is its own.
 fn memory(server: &Server) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let status = status(server);
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("RssAnon:"));
@@ -68,9 +76,11 @@ fn grammar_of_durable_streams_is_answered_whatever_is_said() {
         let joined = workers.into_iter().map(|worker| worker.join());
         joined.collect::<Vec<_>>()
     });
+    let lives = is_running(&server);
+    let failed = failed.load(Ordering::Relaxed);
     assert!(
-        !failed.load(Ordering::Relaxed),
-        "SEALOG_FUZZ_HTTP_SEED={seed}"
+        !failed && lives,
+        "SEALOG_FUZZ_HTTP_SEED={seed}; server runs: {lives}"
     );
     let after = memory(&server);
     let mut last = Wire::connect(address);

@@ -133,6 +133,8 @@ impl Answer {
 pub enum Silence {
     /// The server closed the connection.
     Closed,
+    /// The same, with what was sent to it unread.
+    Broken(ErrorKind),
     /// Nothing came in time.
     Late,
     /// What came is no HTTP.
@@ -147,14 +149,19 @@ pub struct Wire {
 
 impl Wire {
     pub fn connect(address: SocketAddr) -> Self {
-        let socket = TcpStream::connect(address).expect("the server is there");
+        Self::try_connect(address).expect("the server is there")
+    }
+
+    /// As [`Wire::connect`], to a server that may be gone.
+    pub fn try_connect(address: SocketAddr) -> Option<Self> {
+        let socket = TcpStream::connect(address).ok()?;
         socket.set_nodelay(true).expect("nodelay");
         let write = Some(Duration::from_secs(30));
         socket.set_write_timeout(write).expect("a deadline");
-        Self {
+        Some(Self {
             socket,
             buffer: Vec::new(),
-        }
+        })
     }
 
     /// Whether all of it was taken.
@@ -185,7 +192,7 @@ impl Wire {
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(Silence::Late),
                 ErrorKind::Interrupted => Ok(()),
-                _ => Err(Silence::Closed),
+                _ => Err(Silence::Broken(error.kind())),
             },
         }
     }
@@ -212,7 +219,7 @@ impl Wire {
         loop {
             match self.more(deadline) {
                 Ok(()) => self.buffer.clear(),
-                Err(Silence::Closed) => return Ok(()),
+                Err(Silence::Closed | Silence::Broken(_)) => return Ok(()),
                 Err(other) => return Err(other),
             }
         }

@@ -141,7 +141,7 @@ impl Client {
             };
             match answered {
                 Ok(answer) => self.heard(&answer),
-                Err(Silence::Closed) => return,
+                Err(Silence::Closed | Silence::Broken(_)) => return,
                 Err(Silence::Late) if live && !patient => return,
                 // What is said to be longer than it is may be a method of its own to the server.
                 Err(Silence::Junk(_)) if !framed || !whole => return,
