@@ -129,7 +129,10 @@ impl HttpService {
         let waits = head.headers.contains_key(EXPECT);
         let mut answer = self.clone().answer_head(head, &mut body).await;
         let closes = is_shared || answer.headers().contains_key(CONNECTION);
-        if !closes && !body.is_end_stream() && (waits || !hear_out(&mut body, &self.side).await) {
+        // Of these the body was the reason: it had its time.
+        let had = [StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE];
+        let rests = waits || had.contains(&answer.status());
+        if !closes && !body.is_end_stream() && (rests || !hear_out(&mut body, &self.side).await) {
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(CONNECTION, close);
         }

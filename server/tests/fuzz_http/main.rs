@@ -67,6 +67,12 @@ fn grammar_of_durable_streams_is_answered_whatever_is_said() {
     let until = Instant::now() + Duration::from_secs(seconds);
     let failed = AtomicBool::new(false);
     let counts = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while Instant::now() < until && !failed.load(Ordering::Relaxed) {
+                println!("memory: {} MiB", memory(&server) >> 20);
+                std::thread::sleep(Duration::from_secs((seconds / 6).clamp(1, 30)));
+            }
+        });
         let workers: Vec<_> = (0..WORKERS)
             .map(|number| {
                 let worker = Worker::new(number, seed, address, seconds >= 30);
@@ -95,6 +101,8 @@ fn grammar_of_durable_streams_is_answered_whatever_is_said() {
     for count in counts.into_iter().flatten() {
         println!("{count}");
     }
+    let begun = Instant::now();
     server.signal(libc::SIGTERM);
     assert!(server.wait().success(), "SEALOG_FUZZ_HTTP_SEED={seed}");
+    println!("ended in {:?}", begun.elapsed());
 }

@@ -20,6 +20,8 @@ pub struct Stream {
     pub loose: bool,
     /// What the next name of a producer has in it.
     producers: u64,
+    /// Names that it had.
+    names: u64,
 }
 
 #[derive(Clone)]
@@ -47,6 +49,7 @@ impl Stream {
             state: None,
             loose: true,
             producers: 0,
+            names: 0,
         }
     }
 
@@ -189,7 +192,15 @@ impl Stream {
                 });
             }
             // Kept for its forks, or there with something else.
-            (200 | 409, None) => self.look(ask, false),
+            (200 | 409, None) => {
+                self.look(ask, false);
+                if self.state.is_none() {
+                    // Forks keep it: on with another.
+                    self.names += 1;
+                    let base = self.path.split('.').next().unwrap_or_default();
+                    self.path = format!("{base}.{}", self.names);
+                }
+            }
             (200, Some(state)) => assert!(state.json == json && !state.closed, "{answer:?}"),
             (409, Some(state)) => {
                 assert!(
