@@ -213,6 +213,7 @@ async fn write_manifest<E: Env>(
     let path = paths::manifest(&sealed.name, sealed.feed, stream.id, &digest);
     // The name is the content's digest: one that exists holds the same bytes.
     service.env.bucket().put_if_absent(&path, bytes).await?;
+    // The bucket took its time: what is logged now must fit the state as it is now.
     Ok(current(service, sealed).map(|_| digest))
 }
 

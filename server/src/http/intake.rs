@@ -9,7 +9,6 @@
 //! **Not here**: what the bytes are (`durable_streams`).
 
 use std::ops::Deref;
-use std::pin::pin;
 use std::time::Duration;
 
 use futures_lite::future::or;
@@ -96,7 +95,7 @@ fn due_ns(begun_ns: u64, received: usize) -> u64 {
 /// Takes all of `body` in, if it is no longer than `most` bytes. What is longer is read on for a while, so that a
 /// client that sends before it listens hears why; `waits`: the client sends only when it was told to.
 pub(super) async fn take(
-    body: Incoming,
+    body: &mut Incoming,
     (most, waits): (usize, bool),
     (side, budget): (&ShardSide, &Budget),
 ) -> Result<Taken, Untaken> {
@@ -106,12 +105,11 @@ pub(super) async fn take(
         return Err(Untaken::TooLong);
     }
     let whole = announced.map_or(most, |bytes| usize::try_from(bytes).unwrap_or(most));
-    let mut body = pin!(body);
     let mut taken = Taken::default();
     let mut begun_ns = side.monotonic_ns();
     let mut received = 0_usize;
     loop {
-        let frame = async { Some(body.as_mut().frame().await) };
+        let frame = async { Some(body.frame().await) };
         let late = async {
             until_late(side, budget, due_ns(begun_ns, received), &taken).await;
             None
@@ -141,6 +139,33 @@ pub(super) async fn take(
         }
         taken.add(piece, announced.map_or(0, |_| whole));
     }
+}
+
+/// Reads what is left of a body that an answer was made without, and lets it go: else the connection would have to
+/// be closed over it, and the answer might be lost with it. Whether that came to the body's end.
+pub(super) async fn hear_out(body: &mut Incoming, side: &ShardSide) -> bool {
+    let begun_ns = side.monotonic_ns();
+    let mut received = 0_usize;
+    while !body.is_end_stream() {
+        let frame = async { Some(body.frame().await) };
+        let late = async {
+            let left_ns = due_ns(begun_ns, received).saturating_sub(side.monotonic_ns());
+            side.sleep(Duration::from_nanos(left_ns)).await;
+            None
+        };
+        match or(frame, late).await {
+            Some(None) => break,
+            Some(Some(Ok(frame))) => {
+                let piece = frame.data_ref().map_or(0, Bytes::len);
+                received = received.saturating_add(piece);
+            }
+            Some(Some(Err(_))) | None => return false,
+        }
+        if received > HEARD_OUT_BYTES_MAX {
+            return false;
+        }
+    }
+    true
 }
 
 impl Taken {

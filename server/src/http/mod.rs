@@ -23,14 +23,16 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-use hyper::body::Incoming;
-use hyper::header::AUTHORIZATION;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{AUTHORIZATION, CONNECTION, EXPECT, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use rustls::ServerConfig;
 use sealog_engine::{Budget, Event, ShardSide};
 
 pub(crate) use self::body::Body;
 pub(crate) use self::durable_streams::{Courier, CourierOptions, Keys, Lifetimes};
+use self::intake::hear_out;
 pub(crate) use self::pulse::Pulse;
 use self::pulse::{Pulses, Running};
 use crate::native::same_token;
@@ -122,12 +124,28 @@ async fn answer(
 
 impl HttpService {
     async fn answer(self: Rc<Self>, request: Request<Incoming>) -> Response<Body> {
-        if !self.is_allowed(&request) {
+        let (head, mut body) = request.into_parts();
+        let is_shared = head.version == Version::HTTP_2;
+        let waits = head.headers.contains_key(EXPECT);
+        let mut answer = self.clone().answer_head(head, &mut body).await;
+        let closes = is_shared || answer.headers().contains_key(CONNECTION);
+        // Of these the body was the reason: it had its time.
+        let had = [StatusCode::REQUEST_TIMEOUT, StatusCode::PAYLOAD_TOO_LARGE];
+        let rests = waits || had.contains(&answer.status());
+        if !closes && !body.is_end_stream() && (rests || !hear_out(&mut body, &self.side).await) {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(CONNECTION, close);
+        }
+        answer
+    }
+
+    async fn answer_head(self: Rc<Self>, head: Parts, body: &mut Incoming) -> Response<Body> {
+        if !self.is_allowed(&head) {
             let refused = "a bearer token is needed: Authorization: Bearer TOKEN";
             return durable_streams::refusal(StatusCode::UNAUTHORIZED, refused);
         }
-        match durable_streams::is_route(request.uri().path()) {
-            true => durable_streams::answer(self, request).await,
+        match durable_streams::is_route(head.uri.path()) {
+            true => durable_streams::answer(self, head, body).await,
             false => {
                 let text = "streams are at /v1/stream/NAME";
                 durable_streams::refusal(StatusCode::NOT_FOUND, text)
@@ -136,14 +154,14 @@ impl HttpService {
     }
 
     /// Whether who asks has the server's token, if it has one. Browsers ask without it what they may send.
-    fn is_allowed(&self, request: &Request<Incoming>) -> bool {
+    fn is_allowed(&self, head: &Parts) -> bool {
         let Some(token) = &self.options.token else {
             return true;
         };
-        let given = request.headers().get(AUTHORIZATION);
+        let given = head.headers.get(AUTHORIZATION);
         let given = given.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        request.method() == Method::OPTIONS
-            || durable_streams::has_own_token(request.uri().path())
+        head.method == Method::OPTIONS
+            || durable_streams::has_own_token(head.uri.path())
             || given.is_some_and(|given| same_token(given, token))
     }
 

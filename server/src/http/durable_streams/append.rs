@@ -56,7 +56,7 @@ pub(super) fn messages(body: &[u8], json: bool, creating: bool) -> Result<Vec<&[
 }
 
 impl Call {
-    pub(super) async fn append(&self, body: Incoming) -> Answered {
+    pub(super) async fn append(&self, body: &mut Incoming) -> Answered {
         match self.append_now(body).await {
             Ok(done) => Ok(done),
             Err(refused) => {
@@ -67,7 +67,7 @@ impl Call {
         }
     }
 
-    async fn append_now(&self, body: Incoming) -> Answered {
+    async fn append_now(&self, body: &mut Incoming) -> Answered {
         let found = self.stream_now().await?;
         let (info, traits) = found.ok_or_else(no_such_stream)?;
         let closes = self.says("stream-closed");
@@ -195,7 +195,7 @@ impl Call {
     }
 
     /// The whole body, if it is within what a record may be.
-    pub(super) async fn collect(&self, body: Incoming) -> Result<Taken, Refused> {
+    pub(super) async fn collect(&self, body: &mut Incoming) -> Result<Taken, Refused> {
         let side = &self.service.side;
         let most = side.handle().frame_limits().record_bytes_max;
         let waits = self.head.headers.contains_key(EXPECT);

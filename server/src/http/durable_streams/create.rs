@@ -15,7 +15,7 @@ use crate::http::Body;
 use crate::http::intake::Taken;
 
 impl Call {
-    pub(super) async fn create(&self, body: Incoming) -> Answered {
+    pub(super) async fn create(&self, body: &mut Incoming) -> Answered {
         let made = self.create_now(body).await;
         if made.is_err() {
             // Nobody is told of what may still be lost.
@@ -24,7 +24,7 @@ impl Call {
         made
     }
 
-    async fn create_now(&self, body: Incoming) -> Answered {
+    async fn create_now(&self, body: &mut Incoming) -> Answered {
         let asked = Traits::asked(&self.head.headers)?;
         let closed = self.says("stream-closed");
         let fork = self.asked_fork()?;

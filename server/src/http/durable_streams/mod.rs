@@ -23,7 +23,8 @@ use std::rc::Rc;
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use sealog_engine::{Error, FeedInfo};
 
@@ -52,8 +53,11 @@ pub(super) fn refusal(status: StatusCode, text: &str) -> Response<Body> {
 }
 
 /// Answers a request.
-pub(super) async fn answer(service: Rc<HttpService>, request: Request<Incoming>) -> Response<Body> {
-    let (head, body) = request.into_parts();
+pub(super) async fn answer(
+    service: Rc<HttpService>,
+    head: Parts,
+    body: &mut Incoming,
+) -> Response<Body> {
     let path = &head.uri.path()[ROOT.len()..];
     if subscriptions::is_control(path) {
         let answered = Box::pin(subscriptions::answer(service, head, body));
@@ -102,7 +106,7 @@ fn name_of(path: &str) -> Result<String, Refused> {
 struct Call {
     service: Rc<HttpService>,
     name: String,
-    head: hyper::http::request::Parts,
+    head: Parts,
 }
 
 impl Call {
@@ -176,7 +180,7 @@ fn no_such_stream() -> Refused {
 }
 
 /// Scheme and host, as the client reached the server.
-fn origin(service: &HttpService, head: &hyper::http::request::Parts) -> String {
+fn origin(service: &HttpService, head: &Parts) -> String {
     let asked = head.uri.authority().map(|host| host.to_string());
     let host = head.headers.get(header::HOST);
     let host = host.and_then(|host| host.to_str().ok());

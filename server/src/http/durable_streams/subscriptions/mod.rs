@@ -63,7 +63,7 @@ pub(crate) fn has_own_token(path: &str) -> bool {
 pub(super) async fn answer(
     service: Rc<HttpService>,
     head: Parts,
-    body: Incoming,
+    body: &mut Incoming,
 ) -> Response<Body> {
     if head.method == Method::OPTIONS {
         return preflight();
@@ -83,7 +83,7 @@ struct Control {
 }
 
 impl Control {
-    async fn answer(&self, route: Route, body: Incoming) -> Answered {
+    async fn answer(&self, route: Route, body: &mut Incoming) -> Answered {
         let keys = self.keys()?;
         let (id, action) = match route {
             Route::Jwks => {
@@ -143,7 +143,7 @@ impl Control {
     }
 
     /// The body, as JSON; none is an empty object.
-    async fn read<T: DeserializeOwned>(&self, body: Incoming) -> Result<T, Wrong> {
+    async fn read<T: DeserializeOwned>(&self, body: &mut Incoming) -> Result<T, Wrong> {
         let waits = self.head.headers.contains_key(header::EXPECT);
         let place = (&self.service.side, &self.service.receiving);
         let taken = intake::take(body, (BODY_BYTES_MAX, waits), place).await;
