@@ -16,6 +16,9 @@ const files = {
   "/sse/parse": [join(modules, sse, "parse.js"), "text/javascript"],
 }
 
+let ended
+const early = new Promise((_, no) => (ended = (why) => no(new Error(`the browser ended: ${why}`))))
+early.catch(() => {})
 const report = new Promise((done) => {
   const server = createServer((request, answer) => {
     const { pathname } = new URL(request.url, "http://page")
@@ -45,12 +48,14 @@ function open(port) {
     `--user-data-dir=${join(process.env.SEALOG_WORK, "browser")}`, "--remote-debugging-port=0", page,
   ], { stdio: ["ignore", "ignore", "pipe"] })
   child.stderr.on("data", (part) => (log += part))
+  child.on("error", ended)
+  child.on("exit", ended)
 }
 
 const late = new Promise((_, no) => setTimeout(() => no(new Error("the page reported nothing in 90 s")), 90_000))
 let status = 1
 try {
-  const { passed, failed } = await Promise.race([report, late])
+  const { passed, failed } = await Promise.race([report, late, early])
   for (const line of failed) console.log(`failed: ${line}`)
   status = failed.length || !passed ? 1 : 0
   if (status) console.log(log.slice(-3000))
@@ -59,7 +64,7 @@ try {
   console.log(`${log.slice(-3000)}\nclients: browser FAILED: ${error.message}`)
 }
 const gone = new Promise((done) => child.on("exit", done))
-child.kill()
+if (child.exitCode !== null || !child.kill()) process.exit(status)
 await Promise.race([gone, new Promise((done) => setTimeout(done, 5000))])
 child.kill("SIGKILL")
 process.exit(status)
