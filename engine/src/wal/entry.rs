@@ -364,10 +364,7 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
         Change::FeedForked(forked) => forked.encode(&mut w),
         Change::Pinned { id, pin } => put_pinned(&mut w, *id, pin),
         Change::Unpinned { id, time_ms } => put_unpinned(&mut w, *id, *time_ms),
-        Change::FeedClosed { note, time_ms } => {
-            w.u64(*time_ms).bytes(note);
-            KIND_FEED_CLOSED
-        }
+        Change::FeedClosed { note, time_ms } => put_closed(&mut w, note, *time_ms),
         Change::Ordered { key } => {
             w.bytes(key);
             KIND_ORDERED
@@ -412,6 +409,11 @@ fn encode_change(change: &Change) -> (u16, Vec<u8>) {
         Change::Subscription { name, change } => change.encode(name, &mut w),
     };
     (kind, w.0)
+}
+
+fn put_closed(w: &mut Writer, note: &[u8], time_ms: u64) -> u16 {
+    w.u64(time_ms).bytes(note);
+    KIND_FEED_CLOSED
 }
 
 fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
