@@ -218,6 +218,7 @@ impl<E: Env> LogService<E> {
                 self.check_there(feed)?;
             }
             let mut chunk = self.read_now(feed, request, first, &mut room).await?;
+            self.tell_end(feed, request, &mut chunk).await;
             if chunk.frames.is_empty() && room.make().await {
                 continue;
             }
@@ -239,6 +240,15 @@ impl<E: Env> LogService<E> {
                 race(moved, self.env.sleep(Duration::from_nanos(left))).await;
             }
         }
+    }
+
+    /// An answer that records fill up to the very end tells of the end, too.
+    async fn tell_end(&self, feed: FeedId, request: &ReadRequest, chunk: &mut ReadChunk) {
+        if chunk.frames.is_empty() || chunk.ended || chunk.next < chunk.tail {
+            return;
+        }
+        let place = self.locate(feed, request, chunk.next).await;
+        chunk.ended = matches!(place, Ok(Place::End));
     }
 
     fn deadline(&self, wait: Duration) -> u64 {
