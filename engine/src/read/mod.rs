@@ -243,7 +243,7 @@ impl<E: Env> LogService<E> {
     }
 
     /// An answer that records fill up to the very end tells of the end, too.
-    async fn tell_end(&self, feed: FeedId, request: &ReadRequest, chunk: &mut ReadChunk) {
+    async fn tell_end(self: &Rc<Self>, feed: FeedId, request: &ReadRequest, chunk: &mut ReadChunk) {
         if chunk.frames.is_empty() || chunk.ended || chunk.next < chunk.tail {
             return;
         }
