@@ -218,7 +218,7 @@ impl<E: Env> LogService<E> {
                 self.check_there(feed)?;
             }
             // Boxed: who waits for records keeps no room for the reading of them.
-            let reading = Box::pin(self.read_now(feed, request, first, &mut room));
+            let reading = Box::pin(self.read_to_end(feed, request, first, &mut room));
             let mut chunk = reading.await?;
             if chunk.frames.is_empty() && room.make().await {
                 continue;
@@ -241,6 +241,22 @@ impl<E: Env> LogService<E> {
                 race(moved, self.env.sleep(Duration::from_nanos(left))).await;
             }
         }
+    }
+
+    /// As [`LogService::read_now`]; an answer that records fill up to the very end tells of the end, too.
+    async fn read_to_end(
+        self: &Rc<Self>,
+        feed: FeedId,
+        request: &ReadRequest,
+        first: u64,
+        room: &mut Room<'_>,
+    ) -> Result<ReadChunk> {
+        let mut chunk = self.read_now(feed, request, first, room).await?;
+        if !chunk.frames.is_empty() && !chunk.ended && chunk.next >= chunk.tail {
+            let place = self.locate(feed, request, chunk.next).await;
+            chunk.ended = matches!(place, Ok(Place::End));
+        }
+        Ok(chunk)
     }
 
     fn deadline(&self, wait: Duration) -> u64 {

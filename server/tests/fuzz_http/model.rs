@@ -53,6 +53,14 @@ impl Stream {
         }
     }
 
+    /// Leaves the stream to whatever becomes of it, and goes on with another.
+    pub fn go_on(&mut self) {
+        self.state = None;
+        self.names += 1;
+        let base = self.path.split('.').next().unwrap_or_default();
+        self.path = format!("{base}.{}", self.names);
+    }
+
     fn request(&self, method: &str) -> Request {
         Request::plain(method, &self.path)
     }
@@ -196,9 +204,7 @@ impl Stream {
                 self.look(ask, false);
                 if self.state.is_none() {
                     // Forks keep it: on with another.
-                    self.names += 1;
-                    let base = self.path.split('.').next().unwrap_or_default();
-                    self.path = format!("{base}.{}", self.names);
+                    self.go_on();
                 }
             }
             (200, Some(state)) => assert!(state.json == json && !state.closed, "{answer:?}"),

@@ -529,6 +529,21 @@ fn expired_stream_goes_without_being_asked_for() {
 }
 
 #[test]
+fn answer_that_is_full_at_the_very_end_tells_of_the_closing() {
+    let web = Web::start(&[]);
+    let long = "x".repeat(2 << 20);
+    web.made("s", TEXT, &long);
+    let etag = web.get("s").header("etag").to_owned();
+    assert_eq!(web.post("s", &[CLOSE], "").status, 204);
+    // Its tag was the open stream's, too: who had that was told that nothing had changed.
+    let got = web.ask("GET", "s", &[("if-none-match", &etag)], "");
+    assert_eq!(
+        (got.status, got.body.len(), got.header("stream-closed")),
+        (200, long.len(), "true")
+    );
+}
+
+#[test]
 fn connection_stays_behind_a_body_that_was_not_looked_at() {
     // It was closed without a word: the client's next request on it was lost, or the answer was.
     let web = Web::start(&[]);
