@@ -49,8 +49,9 @@ fn scaled(logs: u16, scale: usize) -> EngineConfig {
     config.frame.records_max = 16 * scale;
     config.frame.headers_max = 16 * scale;
     config.wal.flush_bytes = kib(4);
-    config.wal.segment_bytes = kib(64) as u64;
-    config.wal.disk_bytes_max = kib(512) as u64;
+    // Room for two groups, with what a group takes beside its frame, and six segments.
+    config.wal.segment_bytes = kib(64).max(128 << 10) as u64;
+    config.wal.disk_bytes_max = kib(512).max(768 << 10) as u64;
     config.wal.lane_start_bytes = kib(16) as u64;
     config.wal.checkpoint_bytes = kib(24) as u64;
     config.wal.cache_bytes = kib(8);

@@ -56,10 +56,11 @@ pub(super) fn parse(text: &str) -> Result<Offset, Refused> {
 
 /// The cursor to answer `sent` with.
 pub(super) fn cursor(sent: Option<&str>, now_ms: u64, random: u64) -> String {
-    let current = now_ms.saturating_sub(CURSOR_EPOCH_MS) / CURSOR_INTERVAL_MS;
-    let sent = sent.and_then(|sent| sent.parse::<u64>().ok());
+    let current = u128::from(now_ms.saturating_sub(CURSOR_EPOCH_MS) / CURSOR_INTERVAL_MS);
+    // Wider than whatever counts honestly, so that there is always a greater one.
+    let sent = sent.and_then(|sent| sent.parse::<u128>().ok());
     match sent.filter(|sent| *sent >= current) {
-        Some(ahead) => ahead.saturating_add(1 + random % CURSOR_JITTER_MAX),
+        Some(ahead) => ahead.saturating_add(u128::from(1 + random % CURSOR_JITTER_MAX)),
         None => current,
     }
     .to_string()
@@ -102,6 +103,8 @@ mod tests {
         for sent in [None, Some("99"), Some("junk"), Some("")] {
             assert_eq!(cursor(sent, now_ms, 7), "100");
         }
+        let most = cursor(Some(&u64::MAX.to_string()), now_ms, 0);
+        assert_eq!(most, (u128::from(u64::MAX) + 1).to_string());
         let mut sent = 100;
         for random in 0..1000 {
             let next = cursor(Some(&sent.to_string()), now_ms, random * 7919).parse();
