@@ -1,7 +1,8 @@
 //! Tests of signals: long verbs end where it is clean, and say what is durable.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -27,6 +28,17 @@ fn until_logged(bench: &Bench, bytes: &[u8]) {
     }
 }
 
+/// Has the child heed `signal`, which whoever runs the tests may ignore (`nohup`), and children then, too.
+fn heeding(command: &mut Command, signal: i32) {
+    let heed = move || {
+        // SAFETY: a plain call, fit for what runs between fork and exec.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: `heed` allocates nothing and takes no lock.
+    unsafe { command.pre_exec(heed) };
+}
+
 #[test]
 fn interrupted_append_keeps_what_was_read_and_leaves_the_stream_unsealed() {
     for (signal, status, word) in [
@@ -38,6 +50,7 @@ fn interrupted_append_keeps_what_was_read_and_leaves_the_stream_unsealed() {
         bench.ok(&["feed", "create", "f"]);
         let mut command = bench.command(&["append", "f", "--lines"]);
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        heeding(&mut command, signal);
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(b"first\nsecond\nthird-of-three\n").unwrap();
