@@ -113,13 +113,17 @@ mod tests {
             "sealog://127.0.0.1:4436",
             "redis://127.0.0.1:6379",
             "nats://127.0.0.1:4222",
+            "http",
+            "http-producers",
+            "http://127.0.0.1:4437",
+            "http-producers://127.0.0.1:4437",
         ] {
             assert_eq!(
                 text.parse::<TargetUrl>().expect(text).to_string(),
                 text.to_owned()
             );
         }
-        for text in ["redis", "http://127.0.0.1:1", "redis://127.0.0.1"] {
+        for text in ["redis", "kafka://127.0.0.1:1", "redis://127.0.0.1"] {
             assert!(text.parse::<TargetUrl>().is_err(), "{text}");
         }
     }
