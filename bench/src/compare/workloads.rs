@@ -217,29 +217,53 @@ pub static WORKLOADS: [Workload; 18] = [
         shape: Shape::Shards,
         checks: &[],
     },
-    http("http-100b-16", "100 B over HTTP, 16 clients", (16, 100)),
-    http("http-100b-64", "100 B over HTTP, 64 clients", (64, 100)),
-    http("http-1k-16", "1 KiB over HTTP, 16 clients", (16, 1024)),
-    http("http-1k-64", "1 KiB over HTTP, 64 clients", (64, 1024)),
-    http_producers(
+    http(
+        "http-100b-16",
+        "100 B over HTTP, 16 clients",
+        (16, 100),
+        false,
+    ),
+    http(
+        "http-100b-64",
+        "100 B over HTTP, 64 clients",
+        (64, 100),
+        false,
+    ),
+    http(
+        "http-1k-16",
+        "1 KiB over HTTP, 16 clients",
+        (16, 1024),
+        false,
+    ),
+    http(
+        "http-1k-64",
+        "1 KiB over HTTP, 64 clients",
+        (64, 1024),
+        false,
+    ),
+    http(
         "http-producers-100b-16",
         "100 B over HTTP, 16 producers",
         (16, 100),
+        true,
     ),
-    http_producers(
+    http(
         "http-producers-100b-64",
         "100 B over HTTP, 64 producers",
         (64, 100),
+        true,
     ),
-    http_producers(
+    http(
         "http-producers-1k-16",
         "1 KiB over HTTP, 16 producers",
         (16, 1024),
+        true,
     ),
-    http_producers(
+    http(
         "http-producers-1k-64",
         "1 KiB over HTTP, 64 producers",
         (64, 1024),
+        true,
     ),
 ];
 
@@ -257,25 +281,16 @@ const fn http(
     name: &'static str,
     title: &'static str,
     (clients, record_bytes): (usize, usize),
+    producers: bool,
 ) -> Workload {
     Workload {
         name,
         title,
-        shape: Shape::Http(LoadSpec::of(clients, 1, record_bytes), false),
-        checks: &HTTP,
-    }
-}
-
-const fn http_producers(
-    name: &'static str,
-    title: &'static str,
-    (clients, record_bytes): (usize, usize),
-) -> Workload {
-    Workload {
-        name,
-        title,
-        shape: Shape::Http(LoadSpec::of(clients, 1, record_bytes), true),
-        checks: &HTTP_PRODUCERS,
+        shape: Shape::Http(LoadSpec::of(clients, 1, record_bytes), producers),
+        checks: match producers {
+            true => &HTTP_PRODUCERS,
+            false => &HTTP,
+        },
     }
 }
 

@@ -7,6 +7,7 @@
 //! **Not here**: what is asked (`http`).
 
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::future::or;
@@ -61,11 +62,10 @@ impl HttpService {
 
     /// The next connection that there is a place for; `None`: the shard drains.
     async fn next(&self, listener: &Listener) -> Option<Stream> {
-        let draining = async {
-            self.until_draining().await;
-            None
-        };
-        or(async { Some(self.accepted(listener).await) }, draining).await
+        match self.unless_draining(self.accepted(listener)).await {
+            Poll::Ready(stream) => Some(stream),
+            Poll::Pending => None,
+        }
     }
 
     async fn accepted(&self, listener: &Listener) -> Stream {
@@ -120,16 +120,8 @@ impl HttpService {
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
             .max_send_buf_size(H2_SEND_BYTES);
         let mut connection = Box::pin(builder.serve_connection(io, answer));
-        let ended = async {
-            // What was wrong with it only its client could mend.
-            let _ = connection.as_mut().await;
-            false
-        };
-        let draining = async {
-            self.until_draining().await;
-            true
-        };
-        if or(ended, draining).await {
+        // If it ends: what was wrong with it only its client could mend.
+        if self.unless_draining(connection.as_mut()).await.is_pending() {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
         }
@@ -141,12 +133,10 @@ impl HttpService {
             return Some(stream);
         };
         pulse.received(|| self.side.monotonic_ns());
-        let shaken = async { stream.shake_hands(config.clone()).await.ok() };
-        let draining = async {
-            self.until_draining().await;
-            None
+        let shaken = Box::pin(stream.shake_hands(config.clone()));
+        let Poll::Ready(Ok(stream)) = self.unless_draining(shaken).await else {
+            return None;
         };
-        let stream = or(Box::pin(shaken), draining).await?;
         pulse.rests(self.side.monotonic_ns());
         Some(stream)
     }

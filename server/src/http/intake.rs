@@ -100,8 +100,10 @@ pub(super) async fn take(
     (side, budget): (&ShardSide, &Budget),
 ) -> Result<Taken, Untaken> {
     let announced = body.size_hint().exact();
-    let is_long = announced.is_some_and(|bytes| bytes > most as u64);
-    if is_long && waits {
+    if announced.is_some_and(|bytes| bytes > most as u64) {
+        if !waits {
+            hear_out(body, side).await;
+        }
         return Err(Untaken::TooLong);
     }
     let whole = announced.map_or(most, |bytes| usize::try_from(bytes).unwrap_or(most));
@@ -114,22 +116,20 @@ pub(super) async fn take(
             until_late(side, budget, due_ns(begun_ns, received), &taken).await;
             None
         };
-        let frame = match (or(frame, late).await, received > most) {
-            (Some(Some(frame)), _) => frame.map_err(Untaken::Broken)?,
-            (_, true) => return Err(Untaken::TooLong),
-            (Some(None), false) => return Ok(taken),
-            (None, false) => return Err(Untaken::TooSlow),
+        let frame = match or(frame, late).await {
+            Some(Some(frame)) => frame.map_err(Untaken::Broken)?,
+            Some(None) => return Ok(taken),
+            None => return Err(Untaken::TooSlow),
         };
         let Ok(piece) = frame.into_data() else {
             continue;
         };
         received = received.saturating_add(piece.len());
-        if is_long || received > most {
-            taken = Taken::default();
-            if received > most.saturating_add(HEARD_OUT_BYTES_MAX) {
-                return Err(Untaken::TooLong);
-            }
-            continue;
+        if received > most {
+            // What was kept of it makes way for others while the rest is heard.
+            drop(taken);
+            hear_out(body, side).await;
+            return Err(Untaken::TooLong);
         }
         if taken.permit.is_none() && received > KEPT_BYTES_MAX {
             let permit = budget.acquire(whole).await;

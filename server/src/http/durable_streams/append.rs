@@ -57,14 +57,8 @@ pub(super) fn messages(body: &[u8], json: bool, creating: bool) -> Result<Vec<&[
 
 impl Call {
     pub(super) async fn append(&self, body: &mut Incoming) -> Answered {
-        match self.append_now(body).await {
-            Ok(done) => Ok(done),
-            Err(refused) => {
-                // Nobody is told of what may still be lost.
-                self.service.side.settle(&self.name).await?;
-                Err(refused)
-            }
-        }
+        let answered = self.append_now(body).await;
+        self.settled(answered).await
     }
 
     async fn append_now(&self, body: &mut Incoming) -> Answered {

@@ -16,12 +16,8 @@ use crate::http::intake::Taken;
 
 impl Call {
     pub(super) async fn create(&self, body: &mut Incoming) -> Answered {
-        let made = self.create_now(body).await;
-        if made.is_err() {
-            // Nobody is told of what may still be lost.
-            self.service.side.settle(&self.name).await?;
-        }
-        made
+        let answered = self.create_now(body).await;
+        self.settled(answered).await
     }
 
     async fn create_now(&self, body: &mut Incoming) -> Answered {

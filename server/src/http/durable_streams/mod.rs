@@ -163,6 +163,15 @@ impl Call {
         found.ok_or_else(no_such_stream)
     }
 
+    /// An answer of a request that looked at the stream as it is now: a refusal waits until what it rests on is
+    /// durable, for nobody is told of what may still be lost.
+    async fn settled(&self, answered: Answered) -> Answered {
+        if answered.is_err() {
+            self.service.side.settle(&self.name).await?;
+        }
+        answered
+    }
+
     fn lifetimes(&self) -> &Lifetimes {
         &self.service.options.lifetimes
     }
