@@ -31,6 +31,7 @@ use rustls::ServerConfig;
 use sealog_engine::{Budget, Event, ShardSide};
 
 pub(crate) use self::body::Body;
+use self::durable_streams::Known;
 pub(crate) use self::durable_streams::{Courier, CourierOptions, Keys, Lifetimes};
 use self::intake::hear_out;
 pub(crate) use self::pulse::Pulse;
@@ -64,6 +65,7 @@ pub(crate) struct HttpService {
     /// Records on their way out.
     sending: Budget,
     pulses: Pulses,
+    traits: Known,
     scratch: Scratch,
     draining: Cell<bool>,
     /// Notified when draining begins, and when a connection ends.
@@ -83,6 +85,7 @@ impl HttpService {
             receiving,
             sending,
             pulses: Pulses::default(),
+            traits: Known::default(),
             scratch: Scratch::default(),
             draining: Cell::new(false),
             changed: Event::new(),

@@ -13,7 +13,7 @@ use sealog_frame::{Batch, BatchBuilder, Record};
 use serde_json::value::RawValue;
 
 use super::traits::is_same_type;
-use super::{Answered, Call, Refused, empty, named, no_such_stream, offset, put};
+use super::{Answered, Call, Refused, empty, names, no_such_stream, offset, put};
 use crate::http::Body;
 use crate::http::intake::{self, Taken};
 
@@ -64,7 +64,7 @@ impl Call {
     async fn append_now(&self, body: &mut Incoming) -> Answered {
         let found = self.stream_now().await?;
         let (info, traits) = found.ok_or_else(no_such_stream)?;
-        let closes = self.says("stream-closed");
+        let closes = self.says(&names::STREAM_CLOSED);
         let producer = self.producer()?;
         let body = self.collect(body).await?;
         self.lifetimes().touch(&info, &traits);
@@ -76,7 +76,7 @@ impl Call {
             return on_closed(&info, producer.as_ref(), body.is_empty());
         }
         if !body.is_empty() {
-            let content_type = self.header(CONTENT_TYPE.as_str())?;
+            let content_type = self.header(&CONTENT_TYPE)?;
             let content_type = content_type.filter(|given| !given.is_empty());
             let Some(content_type) = content_type else {
                 return Err(Refused::bad("Content-Type is missing"));
@@ -111,7 +111,7 @@ impl Call {
 
     /// `Stream-Seq`, if there is one.
     fn order(&self) -> Result<Option<OrderKey>, Refused> {
-        let key = self.header("stream-seq")?;
+        let key = self.header(&names::STREAM_SEQ)?;
         let key = key.map(|key| OrderKey::new(key.as_bytes())).transpose();
         key.map_err(|error| Refused::bad(&format!("Stream-Seq: {error}")))
     }
@@ -171,11 +171,11 @@ impl Call {
         };
         put(
             &mut response,
-            named("stream-next-offset"),
+            names::STREAM_NEXT_OFFSET,
             &offset::format(next),
         );
         if done.closed {
-            put(&mut response, named("stream-closed"), "true");
+            put(&mut response, names::STREAM_CLOSED, "true");
         }
         if let Some(producer) = producer {
             let highest = done.appended.and_then(|a| a.producer_sequence);
@@ -221,9 +221,9 @@ impl Call {
 
     /// All three of a producer's headers, or none.
     fn producer(&self) -> Result<Option<Producer>, Refused> {
-        let id = self.header("producer-id")?;
-        let epoch = self.header("producer-epoch")?;
-        let sequence = self.header("producer-seq")?;
+        let id = self.header(&names::PRODUCER_ID)?;
+        let epoch = self.header(&names::PRODUCER_EPOCH)?;
+        let sequence = self.header(&names::PRODUCER_SEQ)?;
         match (id, epoch, sequence) {
             (None, None, None) => Ok(None),
             (Some(""), ..) => Err(Refused::bad("Producer-Id is empty")),
@@ -255,8 +255,8 @@ fn number(name: &str, text: &str) -> Result<u64, Refused> {
 }
 
 fn put_producer(response: &mut Response<Body>, epoch: u64, sequence: u64) {
-    put(response, named("producer-epoch"), &epoch.to_string());
-    put(response, named("producer-seq"), &sequence.to_string());
+    put(response, names::PRODUCER_EPOCH, &epoch.to_string());
+    put(response, names::PRODUCER_SEQ, &sequence.to_string());
 }
 
 /// What a stream that is closed answers.
@@ -269,12 +269,12 @@ fn on_closed(info: &FeedInfo, producer: Option<&Producer>, close_only: bool) -> 
     };
     if !same {
         return Err(Refused::conflict("the stream is closed")
-            .with(named("stream-closed"), "true")
-            .with(named("stream-next-offset"), next));
+            .with(names::STREAM_CLOSED, "true")
+            .with(names::STREAM_NEXT_OFFSET, next));
     }
     let mut response = empty(StatusCode::NO_CONTENT);
-    put(&mut response, named("stream-next-offset"), &next);
-    put(&mut response, named("stream-closed"), "true");
+    put(&mut response, names::STREAM_NEXT_OFFSET, &next);
+    put(&mut response, names::STREAM_CLOSED, "true");
     if let Some(producer) = producer {
         put_producer(&mut response, producer.epoch, producer.sequence);
     }

@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 use sealog_engine::{FeedInfo, Made, MakeRequest};
 
 use super::append::messages;
-use super::{Answered, Call, ROOT, Refused, Traits, empty, fork, named, offset, origin, put};
+use super::{Answered, Call, ROOT, Refused, Traits, empty, fork, names, offset, origin, put};
 use crate::http::Body;
 use crate::http::intake::Taken;
 
@@ -22,7 +22,7 @@ impl Call {
 
     async fn create_now(&self, body: &mut Incoming) -> Answered {
         let asked = Traits::asked(&self.head.headers)?;
-        let closed = self.says("stream-closed");
+        let closed = self.says(&names::STREAM_CLOSED);
         let fork = self.asked_fork()?;
         if let Some((info, traits)) = self.stream_now().await? {
             self.service.side.settle(&self.name).await?;
@@ -33,7 +33,7 @@ impl Call {
             Some(fork) => self.fork(fork, &asked, closed, &body).await?,
             None => self.make(&asked, closed, body).await?,
         };
-        let traits = Traits::of(&made.feed);
+        let traits = self.service.traits.of(&made.feed);
         if !made.now {
             return self.found(&made.feed, &traits, &asked, (closed, fork.as_ref()));
         }
@@ -80,9 +80,9 @@ impl Call {
         let mut response = empty(status);
         put(&mut response, header::CONTENT_TYPE, &traits.content_type);
         let next = offset::format(info.next_sequence);
-        put(&mut response, named("stream-next-offset"), &next);
+        put(&mut response, names::STREAM_NEXT_OFFSET, &next);
         if info.closed.is_some() {
-            put(&mut response, named("stream-closed"), "true");
+            put(&mut response, names::STREAM_CLOSED, "true");
         }
         response
     }
@@ -100,10 +100,10 @@ impl Call {
         let mut response = self.described(StatusCode::OK, &info, &traits);
         put(&mut response, header::CACHE_CONTROL, "no-store");
         if let Some(ttl_s) = traits.ttl_s {
-            put(&mut response, named("stream-ttl"), &ttl_s.to_string());
+            put(&mut response, names::STREAM_TTL, &ttl_s.to_string());
         }
         if let Some(expires_at) = &traits.expires_at {
-            put(&mut response, named("stream-expires-at"), expires_at);
+            put(&mut response, names::STREAM_EXPIRES_AT, expires_at);
         }
         Ok(response)
     }

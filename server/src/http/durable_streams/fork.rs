@@ -15,11 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::append::messages;
 use super::offset::{self, Offset};
 use super::traits::is_same_type;
-use super::{Call, ROOT, Refused, Traits, name_of};
-
-const FROM: &str = "stream-forked-from";
-const OFFSET: &str = "stream-fork-offset";
-const SUB_OFFSET: &str = "stream-fork-sub-offset";
+use super::{Call, ROOT, Refused, Traits, name_of, names};
 
 /// Which fork is asked for.
 pub(super) struct Asked {
@@ -111,9 +107,15 @@ pub(super) fn is_same(
 impl Call {
     /// The fork that the request asks for, if it does.
     pub(super) fn asked_fork(&self) -> Result<Option<Asked>, Refused> {
-        let sub_offset = self.header(SUB_OFFSET)?.map(number).transpose()?;
-        let begin = self.header(OFFSET)?.map(beginning).transpose()?;
-        let Some(path) = self.header(FROM)? else {
+        let sub_offset = self
+            .header(&names::STREAM_FORK_SUB_OFFSET)?
+            .map(number)
+            .transpose()?;
+        let begin = self
+            .header(&names::STREAM_FORK_OFFSET)?
+            .map(beginning)
+            .transpose()?;
+        let Some(path) = self.header(&names::STREAM_FORKED_FROM)? else {
             return match sub_offset.or(begin) {
                 Some(_) => Err(Refused::bad("Stream-Forked-From is missing")),
                 None => Ok(None),

@@ -11,6 +11,7 @@
 mod append;
 mod create;
 mod fork;
+mod names;
 mod offset;
 mod read;
 mod refused;
@@ -31,6 +32,7 @@ use sealog_engine::{Error, FeedInfo};
 use self::refused::Refused;
 pub(crate) use self::subscriptions::{Courier, CourierOptions, Keys, has_own_token};
 pub(super) use self::sweep::sweep;
+pub(super) use self::traits::Known;
 pub(crate) use self::traits::Lifetimes;
 use self::traits::Traits;
 use super::{Body, HttpService};
@@ -110,29 +112,29 @@ struct Call {
 }
 
 impl Call {
-    fn header(&self, name: &str) -> Result<Option<&str>, Refused> {
+    fn header(&self, name: &HeaderName) -> Result<Option<&str>, Refused> {
         text_of(&self.head.headers, name)
     }
 
     /// Whether the header is there and says `true`, whatever its case; any other value is none.
-    fn says(&self, name: &str) -> bool {
+    fn says(&self, name: &HeaderName) -> bool {
         let value = self.head.headers.get(name);
         value.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
     }
 
     /// The stream, if it is there and has not expired; an expired one is gone from here on.
-    async fn stream(&self) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+    async fn stream(&self) -> Result<Option<(FeedInfo, Rc<Traits>)>, Refused> {
         self.stream_named(&self.name).await
     }
 
     /// As [`Call::stream`], of another name.
-    async fn stream_named(&self, name: &str) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+    async fn stream_named(&self, name: &str) -> Result<Option<(FeedInfo, Rc<Traits>)>, Refused> {
         let found = self.service.side.handle().feed(name).await;
         self.unless_over(found).await
     }
 
     /// The same, whether that is durable or not: an answer that rests on it must wait until it is.
-    async fn stream_now(&self) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+    async fn stream_now(&self) -> Result<Option<(FeedInfo, Rc<Traits>)>, Refused> {
         let found = self.service.side.peek(&self.name).await;
         self.unless_over(found).await
     }
@@ -140,14 +142,14 @@ impl Call {
     async fn unless_over(
         &self,
         found: Result<FeedInfo, Error>,
-    ) -> Result<Option<(FeedInfo, Traits)>, Refused> {
+    ) -> Result<Option<(FeedInfo, Rc<Traits>)>, Refused> {
         let handle = self.service.side.handle();
         let info = match found {
             Ok(info) => info,
             Err(Error::FeedNotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let traits = Traits::of(&info);
+        let traits = self.service.traits.of(&info);
         if self.lifetimes().is_over(&info, &traits) {
             match handle.delete_this_feed(&info.name, info.id).await {
                 Ok(()) | Err(Error::FeedNotFound { .. }) => return Ok(None),
@@ -158,7 +160,7 @@ impl Call {
     }
 
     /// The stream, which must be there.
-    async fn known_stream(&self) -> Result<(FeedInfo, Traits), Refused> {
+    async fn known_stream(&self) -> Result<(FeedInfo, Rc<Traits>), Refused> {
         let found = self.stream().await?;
         found.ok_or_else(no_such_stream)
     }
@@ -202,7 +204,7 @@ fn origin(service: &HttpService, head: &Parts) -> String {
 }
 
 /// A header's text.
-fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refused> {
+fn text_of<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };
@@ -213,19 +215,19 @@ fn text_of<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Re
 
 fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
+    response.headers_mut().reserve(HEADERS);
     *response.status_mut() = status;
     response
 }
 
-/// Adds a header whose value is made here, or was checked.
-fn put(response: &mut Response<Body>, name: impl Into<HeaderName>, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        response.headers_mut().insert(name.into(), value);
-    }
-}
+/// Headers that most answers have room for, so that their map is made once.
+const HEADERS: usize = 10;
 
-fn named(name: &'static str) -> HeaderName {
-    HeaderName::from_static(name)
+/// Adds a header whose value is made here, or was checked.
+fn put(response: &mut Response<Body>, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
 }
 
 fn preflight() -> Response<Body> {
@@ -257,7 +259,7 @@ fn finish(mut response: Response<Body>) -> Response<Body> {
         headers.insert(name, HeaderValue::from_static(value));
     };
     add(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-    add(named("cross-origin-resource-policy"), "cross-origin");
+    add(names::RESOURCE_POLICY, "cross-origin");
     add(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
     add(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     response

@@ -15,6 +15,9 @@ const CURSOR_INTERVAL_MS: u64 = 20_000;
 /// Most that a cursor is moved on by, in intervals: an hour.
 const CURSOR_JITTER_MAX: u64 = 3_600_000 / CURSOR_INTERVAL_MS;
 
+/// Digits of a position.
+const DIGITS: usize = 16;
+
 /// Where to read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offset {
@@ -28,7 +31,16 @@ pub(super) enum Offset {
 
 /// The offset of sequence `next`.
 pub(super) fn format(next: u64) -> String {
-    format!("{:016}_{next:016}", 0)
+    let mut text = *b"0000000000000000_0000000000000000";
+    let mut left = next;
+    for digit in text.iter_mut().rev().take(DIGITS) {
+        *digit = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    match left {
+        0 => String::from_utf8_lossy(&text).into_owned(),
+        _ => format!("{:016}_{next}", 0),
+    }
 }
 
 /// Reads an offset of a request.

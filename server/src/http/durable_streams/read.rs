@@ -18,7 +18,7 @@ use sealog_engine::{FeedInfo, Held, ReadChunk, ReadFrom, ReadRequest};
 use sealog_frame::FrameView;
 
 use super::offset::{self, Offset};
-use super::{Answered, Call, Refused, Traits, empty, named, put};
+use super::{Answered, Call, Refused, Traits, empty, names, put};
 use crate::cli::time;
 use crate::http::Body;
 
@@ -124,7 +124,7 @@ impl Call {
             chunk.next,
             if chunk.ended { "-closed" } else { "" }
         );
-        let known = self.header(IF_NONE_MATCH.as_str())?;
+        let known = self.header(&IF_NONE_MATCH)?;
         let is_known = known.is_some_and(|known| is_listed(known, &etag));
         let (next, up_to_date, closed) = (chunk.next, chunk.next >= chunk.tail, chunk.ended);
         let mut response = match is_known {
@@ -170,7 +170,7 @@ impl Call {
             }
         };
         let cursor = self.cursor(query.cursor.as_deref());
-        put(&mut response, named("stream-cursor"), &cursor);
+        put(&mut response, names::STREAM_CURSOR, &cursor);
         Ok(response)
     }
 
@@ -211,12 +211,12 @@ fn is_listed(list: &str, etag: &str) -> bool {
 }
 
 fn put_position(response: &mut Response<Body>, next: u64, up_to_date: bool, closed: bool) {
-    put(response, named("stream-next-offset"), &offset::format(next));
+    put(response, names::STREAM_NEXT_OFFSET, &offset::format(next));
     if up_to_date {
-        put(response, named("stream-up-to-date"), "true");
+        put(response, names::STREAM_UP_TO_DATE, "true");
     }
     if closed {
-        put(response, named("stream-closed"), "true");
+        put(response, names::STREAM_CLOSED, "true");
     }
 }
 

@@ -7,7 +7,7 @@ use hyper::header::{self, HeaderName};
 use hyper::{Response, StatusCode};
 use sealog_engine::Error;
 
-use super::{named, put};
+use super::{names, put};
 use crate::http::Body;
 
 /// Why a request is not done.
@@ -80,15 +80,13 @@ impl From<Error> for Refused {
             Error::FeedName { .. } | Error::Batch(_) => of(StatusCode::BAD_REQUEST),
             Error::OverLimit { .. } => of(StatusCode::PAYLOAD_TOO_LARGE),
             Error::ProducerFenced { current, .. } => {
-                of(StatusCode::FORBIDDEN).with(named("producer-epoch"), current.to_string())
+                of(StatusCode::FORBIDDEN).with(names::PRODUCER_EPOCH, current.to_string())
             }
             Error::ProducerEpochStart { .. } => of(StatusCode::BAD_REQUEST),
             Error::ProducerGap { expected, received } => of(StatusCode::CONFLICT)
-                .with(named("producer-expected-seq"), expected.to_string())
-                .with(named("producer-received-seq"), received.to_string()),
-            Error::FeedClosed { .. } => {
-                of(StatusCode::CONFLICT).with(named("stream-closed"), "true")
-            }
+                .with(names::PRODUCER_EXPECTED_SEQ, expected.to_string())
+                .with(names::PRODUCER_RECEIVED_SEQ, received.to_string()),
+            Error::FeedClosed { .. } => of(StatusCode::CONFLICT).with(names::STREAM_CLOSED, "true"),
             Error::FeedExists { .. }
             | Error::OutOfOrder { .. }
             | Error::Subscription(_)

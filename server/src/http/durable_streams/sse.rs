@@ -22,7 +22,7 @@ use sealog_engine::ids::FeedId;
 use sealog_engine::{FeedInfo, ReadChunk, ReadFrom, ReadRequest};
 
 use super::read::{Query, held, json_array, payloads};
-use super::{Call, Traits, empty, named, offset, put};
+use super::{Call, Traits, empty, names, offset, put};
 use crate::cli::time;
 use crate::http::{Body, HttpService};
 
@@ -95,9 +95,9 @@ impl Call {
         put(&mut response, header::CONTENT_TYPE, "text/event-stream");
         put(&mut response, header::CACHE_CONTROL, "no-cache");
         // Proxies that gather answers must not gather this one.
-        put(&mut response, named("x-accel-buffering"), "no");
+        put(&mut response, names::X_ACCEL_BUFFERING, "no");
         if coding == Coding::Base64 {
-            put(&mut response, named("stream-sse-data-encoding"), "base64");
+            put(&mut response, names::STREAM_SSE_DATA_ENCODING, "base64");
         }
         response
     }

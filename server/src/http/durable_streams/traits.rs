@@ -6,7 +6,9 @@
 //!
 //! **Not here**: what touches a stream (`read`, `append`).
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::header::{CONTENT_TYPE, HeaderMap};
@@ -14,10 +16,12 @@ use sealog_engine::{FeedInfo, FeedOptions};
 use serde::{Deserialize, Serialize};
 
 use super::fork::Origin;
-use super::{Refused, text_of};
+use super::{Refused, names, text_of};
 use crate::cli::time;
 
 const DEFAULT_TYPE: &str = "application/octet-stream";
+/// Feeds whose traits are known at once.
+const KNOWN_MAX: usize = 1024;
 /// Longest content type.
 const TYPE_BYTES_MAX: usize = 1024;
 
@@ -40,12 +44,12 @@ pub(super) struct Traits {
 impl Traits {
     /// Those that a request to make a stream asks for.
     pub(super) fn asked(headers: &HeaderMap) -> Result<Self, Refused> {
-        let content_type = text_of(headers, CONTENT_TYPE.as_str())?.unwrap_or(DEFAULT_TYPE);
+        let content_type = text_of(headers, &CONTENT_TYPE)?.unwrap_or(DEFAULT_TYPE);
         if content_type.len() > TYPE_BYTES_MAX {
             return Err(Refused::bad("Content-Type is longer than 1024 bytes"));
         }
-        let ttl_s = text_of(headers, "stream-ttl")?.map(ttl).transpose()?;
-        let expires_at = text_of(headers, "stream-expires-at")?;
+        let ttl_s = text_of(headers, &names::STREAM_TTL)?.map(ttl).transpose()?;
+        let expires_at = text_of(headers, &names::STREAM_EXPIRES_AT)?;
         if let Some(text) = expires_at {
             expiry(text)?;
         }
@@ -90,23 +94,43 @@ impl Traits {
 
     /// Whether its records are JSON values.
     pub(super) fn is_json(&self) -> bool {
-        media_type(&self.content_type) == "application/json"
+        is_same_type(&self.content_type, "application/json")
     }
 
     /// Whether its bytes are text.
     pub(super) fn is_text(&self) -> bool {
-        media_type(&self.content_type).starts_with("text/") || self.is_json()
+        let kind = media_type(&self.content_type).get(..5);
+        kind.is_some_and(|kind| kind.eq_ignore_ascii_case("text/")) || self.is_json()
+    }
+}
+
+/// Traits of feeds that a shard was asked for, by feed id: they never change, so they are read once.
+#[derive(Default)]
+pub(in crate::http) struct Known(RefCell<HashMap<u64, Rc<Traits>>>);
+
+impl Known {
+    pub(super) fn of(&self, info: &FeedInfo) -> Rc<Traits> {
+        let known = self.0.borrow().get(&info.id.0).cloned();
+        known.unwrap_or_else(|| {
+            let traits = Rc::new(Traits::of(info));
+            let mut all = self.0.borrow_mut();
+            if all.len() >= KNOWN_MAX {
+                all.clear();
+            }
+            all.insert(info.id.0, traits.clone());
+            traits
+        })
     }
 }
 
 /// Whether two content types name the same media type.
 pub(super) fn is_same_type(a: &str, b: &str) -> bool {
-    media_type(a) == media_type(b)
+    media_type(a).eq_ignore_ascii_case(media_type(b))
 }
 
-fn media_type(content_type: &str) -> String {
+fn media_type(content_type: &str) -> &str {
     let media = content_type.split(';').next().unwrap_or_default();
-    media.trim().to_ascii_lowercase()
+    media.trim()
 }
 
 /// Digits without a leading zero, or 0.
