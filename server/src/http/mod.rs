@@ -14,6 +14,7 @@
 mod body;
 mod connection;
 mod durable_streams;
+mod http1;
 mod intake;
 mod pulse;
 
@@ -66,6 +67,8 @@ pub(crate) struct HttpService {
     pulses: Pulses,
     scratch: Scratch,
     draining: Cell<bool>,
+    /// Notified when draining begins.
+    drains: Event,
     /// Notified when draining begins, and when a connection ends.
     changed: Event,
 }
@@ -85,6 +88,7 @@ impl HttpService {
             pulses: Pulses::default(),
             scratch: Scratch::default(),
             draining: Cell::new(false),
+            drains: Event::new(),
             changed: Event::new(),
         })
     }
@@ -92,13 +96,14 @@ impl HttpService {
     /// Ends accepting; connections finish what they were asked, and close.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
+        self.drains.notify();
         self.changed.notify();
     }
 
     /// Completes when the shard drains.
     async fn until_draining(&self) {
         let draining = || self.draining.get().then_some(());
-        self.changed.until(draining).await;
+        self.drains.until(draining).await;
     }
 
     /// Waits until no connection is left.
