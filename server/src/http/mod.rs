@@ -32,6 +32,7 @@ use rustls::ServerConfig;
 use sealog_engine::{Budget, Event, ShardSide};
 
 pub(crate) use self::body::Body;
+use self::durable_streams::Fans;
 pub(crate) use self::durable_streams::{Courier, CourierOptions, Keys, Lifetimes};
 use self::intake::hear_out;
 pub(crate) use self::pulse::Pulse;
@@ -66,6 +67,7 @@ pub(crate) struct HttpService {
     sending: Budget,
     pulses: Pulses,
     scratch: Scratch,
+    fans: Fans,
     draining: Cell<bool>,
     /// Notified when draining begins.
     drains: Event,
@@ -87,6 +89,7 @@ impl HttpService {
             sending,
             pulses: Pulses::default(),
             scratch: Scratch::default(),
+            fans: Fans::default(),
             draining: Cell::new(false),
             drains: Event::new(),
             changed: Event::new(),

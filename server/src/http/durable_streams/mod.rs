@@ -10,6 +10,7 @@
 
 mod append;
 mod create;
+mod fan;
 mod fork;
 mod offset;
 mod read;
@@ -17,6 +18,7 @@ mod refused;
 mod sse;
 mod subscriptions;
 mod sweep;
+mod tell;
 mod traits;
 
 use std::rc::Rc;
@@ -28,6 +30,7 @@ use hyper::{Method, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use sealog_engine::{Error, FeedInfo};
 
+pub(crate) use self::fan::Fans;
 use self::refused::Refused;
 pub(crate) use self::subscriptions::{Courier, CourierOptions, Keys, has_own_token};
 pub(super) use self::sweep::sweep;
