@@ -23,6 +23,8 @@ enum Content {
     Whole(Bytes),
     /// As it comes.
     Live(Pin<Box<dyn Stream<Item = Bytes>>>),
+    /// As it comes, from elsewhere.
+    Taken,
 }
 
 impl Body {
@@ -49,6 +51,26 @@ impl Body {
         }
     }
 
+    /// Bytes as they come are taken to be sent by who takes them; what is left comes to no byte and no end.
+    pub(super) fn take_live(&mut self) -> Option<Self> {
+        let left = Self {
+            content: Content::Taken,
+            running: None,
+        };
+        let is_live = matches!(self.content, Content::Live(_));
+        is_live.then(|| std::mem::replace(self, left))
+    }
+
+    /// The next bytes; `None` at the end.
+    pub(super) fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        match &mut self.content {
+            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Whole(bytes) => Poll::Ready(Some(std::mem::take(bytes))),
+            Content::Live(stream) => stream.as_mut().poll_next(cx),
+            Content::Taken => Poll::Pending,
+        }
+    }
+
     /// Keeps the request running until the body has been handed over.
     pub(super) fn until_sent(mut self, running: Running) -> Self {
         self.running = Some(running);
@@ -64,14 +86,8 @@ impl hyper::body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.content {
-            Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::Live(stream) => stream
-                .as_mut()
-                .poll_next(cx)
-                .map(|next| next.map(|bytes| Ok(Frame::data(bytes)))),
-        }
+        let next = self.poll_bytes(cx);
+        next.map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -81,7 +97,7 @@ impl hyper::body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Content::Live(_) => SizeHint::default(),
+            Content::Live(_) | Content::Taken => SizeHint::default(),
         }
     }
 }

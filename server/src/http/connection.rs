@@ -6,20 +6,19 @@
 //!
 //! **Not here**: what is asked (`http`).
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::future::or;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::server::conn::auto;
 
 use super::durable_streams::sweep;
 use super::{HttpService, Pulse, answer};
 use crate::net::{HyperIo, Listener, Stream};
 
-/// Bytes of a request's head.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Streams of an HTTP/2 connection at once.
 const H2_STREAMS_MAX: u32 = 256;
 /// Bytes that an HTTP/2 client may send before they are asked for, in all.
@@ -104,25 +103,27 @@ impl HttpService {
         let Some(stream) = self.begun(stream, pulse).await else {
             return;
         };
-        let io = HyperIo::new(
-            stream,
-            (pulse.clone(), self.side.clone()),
-            self.scratch.clone(),
-        );
+        let owned = (pulse.clone(), self.side.clone());
+        let mut io = HyperIo::new(stream, owned, self.scratch.clone());
+        match self.unless_draining(io.is_http2()).await {
+            Poll::Ready(Ok(true)) => Box::pin(self.http2(io, pulse)).await,
+            Poll::Ready(Ok(false)) => self.http1(io, pulse).await,
+            Poll::Ready(Err(_)) | Poll::Pending => {}
+        }
+    }
+
+    async fn http2(self: &Rc<Self>, io: HyperIo, pulse: &Rc<Pulse>) {
         let (service, of) = (self.clone(), pulse.clone());
         let answer = service_fn(move |request| answer(service.clone(), request, of.clone()));
-        let mut builder = auto::Builder::new(OnShard(self.clone()));
-        builder.http1().max_buf_size(HEAD_BYTES_MAX);
-        builder
-            .http2()
+        let mut connection = http2::Builder::new(OnShard(self.clone()))
             .max_concurrent_streams(H2_STREAMS_MAX)
             .initial_connection_window_size(H2_WINDOW_BYTES)
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-            .max_send_buf_size(H2_SEND_BYTES);
-        let mut connection = Box::pin(builder.serve_connection(io, answer));
+            .max_send_buf_size(H2_SEND_BYTES)
+            .serve_connection(io, answer);
         // If it ends: what was wrong with it only its client could mend.
-        if self.unless_draining(connection.as_mut()).await.is_pending() {
-            connection.as_mut().graceful_shutdown();
+        if self.unless_draining(&mut connection).await.is_pending() {
+            Pin::new(&mut connection).graceful_shutdown();
             let _ = connection.await;
         }
     }

@@ -14,6 +14,7 @@
 mod body;
 mod connection;
 mod durable_streams;
+mod http1;
 mod intake;
 mod pulse;
 
@@ -31,8 +32,8 @@ use rustls::ServerConfig;
 use sealog_engine::{Budget, Event, ShardSide};
 
 pub(crate) use self::body::Body;
-use self::durable_streams::Known;
 pub(crate) use self::durable_streams::{Courier, CourierOptions, Keys, Lifetimes};
+use self::durable_streams::{Fans, Known};
 use self::intake::hear_out;
 pub(crate) use self::pulse::Pulse;
 use self::pulse::{Pulses, Running};
@@ -67,7 +68,10 @@ pub(crate) struct HttpService {
     pulses: Pulses,
     traits: Known,
     scratch: Scratch,
+    fans: Fans,
     draining: Cell<bool>,
+    /// Notified when draining begins.
+    drains: Event,
     /// Notified when draining begins, and when a connection ends.
     changed: Event,
 }
@@ -87,7 +91,9 @@ impl HttpService {
             pulses: Pulses::default(),
             traits: Known::default(),
             scratch: Scratch::default(),
+            fans: Fans::default(),
             draining: Cell::new(false),
+            drains: Event::new(),
             changed: Event::new(),
         })
     }
@@ -95,13 +101,14 @@ impl HttpService {
     /// Ends accepting; connections finish what they were asked, and close.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
+        self.drains.notify();
         self.changed.notify();
     }
 
     /// Completes when the shard drains.
     async fn until_draining(&self) {
         let draining = || self.draining.get().then_some(());
-        self.changed.until(draining).await;
+        self.drains.until(draining).await;
     }
 
     /// Waits until no connection is left.

@@ -124,6 +124,11 @@ impl Pulse {
         });
     }
 
+    /// Whether bytes wait for the client to take some.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.signs.get().stalled_since_ns.is_some()
+    }
+
     /// What was begun is whole: from here on nothing is due.
     pub(super) fn rests(&self, now_ns: u64) {
         self.note(|signs| {

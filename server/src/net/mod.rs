@@ -13,7 +13,7 @@ mod tls;
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -117,7 +117,16 @@ impl Socket {
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(self.watched.write.poll(cx, || (&self.stream).write(buf)))?;
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let write = || (&self.stream).write_vectored(bufs);
+        let written = ready!(self.watched.write.poll(cx, write))?;
         self.written.set(self.written.get() + written as u64);
         Poll::Ready(Ok(written))
     }
@@ -143,7 +152,8 @@ pub(crate) struct Stream {
     /// Who is on the other side, as far as the system knows.
     pub(crate) peer: Option<SocketAddr>,
     socket: Socket,
-    tls: Option<TlsStream>,
+    /// Boxed: it is large, and most have none.
+    tls: Option<Box<TlsStream>>,
 }
 
 impl Stream {
@@ -152,7 +162,8 @@ impl Stream {
     /// # Cancel safety
     /// Not cancel safe: the connection is of no use afterwards.
     pub(crate) async fn shake_hands(mut self, config: Arc<ServerConfig>) -> io::Result<Self> {
-        self.tls = Some(TlsStream::accept(config, &self.socket).await?);
+        let tls = TlsStream::accept(config, &self.socket).await?;
+        self.tls = Some(Box::new(tls));
         Ok(self)
     }
 
@@ -184,6 +195,18 @@ impl Stream {
         match &self.tls {
             Some(tls) => tls.poll_write(&self.socket, cx, buf),
             None => self.socket.poll_write(cx, buf),
+        }
+    }
+
+    /// As [`Stream::poll_write`], of several one behind the other.
+    pub(crate) fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &self.tls {
+            Some(tls) => tls.poll_write_vectored(&self.socket, cx, bufs),
+            None => self.socket.poll_write_vectored(cx, bufs),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -204,13 +204,29 @@ impl TlsStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(socket, cx, &[IoSlice::new(buf)])
+    }
+
+    /// As [`TlsStream::poll_write`], of several one behind the other.
+    pub(super) fn poll_write_vectored(
+        &self,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(socket, cx))?;
-        let chunk = &buf[..buf.len().min(CHUNK_BYTES)];
-        self.session.borrow_mut().writer().write_all(chunk)?;
+        let mut room = CHUNK_BYTES;
+        let chunks = bufs.iter().map(|buf| {
+            let taken = buf.len().min(room);
+            room -= taken;
+            IoSlice::new(&buf[..taken])
+        });
+        let chunks: Vec<_> = chunks.collect();
+        let taken = self.session.borrow_mut().writer().write_vectored(&chunks)?;
         // What of it leaves now, leaves; the rest with the next write, or flush.
         match self.poll_flush(socket, cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(chunk.len())),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(taken)),
         }
     }
 

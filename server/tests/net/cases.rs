@@ -10,7 +10,7 @@ use sealog_protocol::{Answer, ErrorCode, HELLO_BYTES_MAX, MORE, ReadFrom, Reques
 use crate::server::{Connection, Server, frame, scope};
 
 /// Resident memory of a process, in bytes.
-fn resident(server: &Server) -> u64 {
+pub(super) fn resident(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let kib = line

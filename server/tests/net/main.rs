@@ -5,6 +5,7 @@ mod cases;
 mod client;
 mod command;
 mod ends;
+mod events;
 mod forks;
 #[allow(dead_code, reason = "programs have a `main` of their own")]
 mod guide;

@@ -10,6 +10,7 @@
 
 mod append;
 mod create;
+mod fan;
 mod fork;
 mod names;
 mod offset;
@@ -18,6 +19,7 @@ mod refused;
 mod sse;
 mod subscriptions;
 mod sweep;
+mod tell;
 mod traits;
 
 use std::rc::Rc;
@@ -29,6 +31,7 @@ use hyper::{Method, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use sealog_engine::{Error, FeedInfo};
 
+pub(crate) use self::fan::Fans;
 use self::refused::Refused;
 pub(crate) use self::subscriptions::{Courier, CourierOptions, Keys, has_own_token};
 pub(super) use self::sweep::sweep;

@@ -1,19 +1,19 @@
-//! SSE: a stream as server-sent events: data, then where it ends, again and again.
+//! SSE: a stream as server-sent events, as one reader gets them.
+//!
+//! ```text
+//!  read from its offset to the tail -> a seat with the stream's follower -> behind? -> read to the tail ...
+//! ```
 //!
 //! **Invariants**
-//! - Each data event is followed by a control event with the offset behind it.
-//! - No payload can end an event or begin another: every line break begins a `data:` line.
-//! - Text is whole characters: bytes of one that has not come whole wait for the rest, and so does the
-//!   offset.
+//! - A reader is told each record once, in order, whether it was read for it alone or for all.
+//! - Who is at the tail waits in its seat, and costs neither a read nor a timer.
 //!
-//! **Not here**: other ways to read (`read`).
+//! **Not here**: how events are written (`tell`), what is read for all (`fan`), other ways to read (`read`).
 
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures_lite::stream::unfold;
 use hyper::body::Bytes;
 use hyper::header;
@@ -21,38 +21,53 @@ use hyper::{Response, StatusCode};
 use sealog_engine::ids::FeedId;
 use sealog_engine::{FeedInfo, ReadChunk, ReadFrom, ReadRequest};
 
-use super::read::{Query, held, json_array, payloads};
-use super::{Call, Traits, empty, names, offset, put};
-use crate::cli::time;
+use super::fan::Seat;
+use super::read::Query;
+use super::tell::{Coding, Teller, Told};
+use super::{Call, Traits, empty, names, put};
 use crate::http::{Body, HttpService};
 
 /// Bytes of a data event, but for its last batch: what a reader that stalls holds.
 const CHUNK_BYTES: usize = 64 << 10;
-/// A reader with nothing to read hears something this often.
-const QUIET_MAX: Duration = Duration::from_secs(15);
 /// A connection is ended after so long, so that caches between can serve many readers by one.
-const LIFE: Duration = Duration::from_secs(60);
+const LIFE_NS: u64 = 60_000_000_000;
 
-/// How payloads are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Coding {
-    Json,
-    Text,
-    Base64,
+/// A stream that is read for events.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub(super) service: Rc<HttpService>,
+    pub(super) name: Rc<str>,
+    pub(super) id: FeedId,
+}
+
+impl Source {
+    /// What lies from `next` on, waiting for something to be there; `None`: there is nothing to come.
+    pub(super) async fn read(&self, next: u64, wait: Duration) -> Option<ReadChunk> {
+        let request = ReadRequest {
+            id: Some(self.id),
+            from: ReadFrom::Sequence(next),
+            bytes_max: CHUNK_BYTES,
+            wait,
+            ..ReadRequest::new(&*self.name)
+        };
+        let service = &self.service;
+        let handle = service.side.handle();
+        let read = Box::pin(handle.read_within(request, &service.sending));
+        match Box::pin(service.unless_draining(read)).await {
+            Poll::Ready(Ok(chunk)) => Some(chunk),
+            Poll::Ready(Err(_)) | Poll::Pending => None,
+        }
+    }
 }
 
 struct Reader {
-    service: Rc<HttpService>,
-    name: String,
-    id: FeedId,
-    coding: Coding,
-    /// Where the next read begins.
-    next: u64,
-    /// Text that has not been told, for its last character is not whole.
-    held: Vec<u8>,
-    /// Where what was told ends.
-    told: u64,
+    source: Source,
+    teller: Teller,
+    /// Where it waits, once it has been at the tail.
+    seat: Option<Seat>,
     cursor: Option<String>,
+    /// What is still to be sent of what it was told.
+    rest: Option<Bytes>,
     ends_ns: u64,
     first: bool,
     done: bool,
@@ -67,22 +82,19 @@ impl Call {
         from: u64,
         query: Query,
     ) -> Response<Body> {
-        let coding = match (traits.is_json(), traits.is_text()) {
-            (true, _) => Coding::Json,
-            (false, true) => Coding::Text,
-            (false, false) => Coding::Base64,
-        };
-        let life_ns = u64::try_from(LIFE.as_nanos()).unwrap_or(u64::MAX);
-        let reader = Reader {
+        let coding = Coding::of(traits);
+        let source = Source {
             service: self.service.clone(),
-            name: self.name.clone(),
+            name: self.name.as_str().into(),
             id: info.id,
-            coding,
-            next: from,
-            held: Vec::new(),
-            told: from,
+        };
+        let reader = Reader {
+            source,
+            teller: Teller::new(coding, from),
+            seat: None,
             cursor: query.cursor,
-            ends_ns: self.service.side.monotonic_ns().saturating_add(life_ns),
+            rest: None,
+            ends_ns: self.service.side.monotonic_ns().saturating_add(LIFE_NS),
             first: true,
             done: false,
         };
@@ -106,152 +118,63 @@ impl Call {
 impl Reader {
     /// The next events; `None` at the end.
     async fn events(&mut self) -> Option<Bytes> {
+        if self.rest.is_some() {
+            return self.rest.take();
+        }
         while !self.done {
-            let now_ns = self.service.side.monotonic_ns();
-            let left = Duration::from_nanos(self.ends_ns.saturating_sub(now_ns));
-            let wait = match self.first {
-                true => Duration::ZERO,
-                false => QUIET_MAX.min(left),
+            let told = match &self.seat {
+                Some(seat) if !self.first && !seat.is_behind(self.teller.next) => {
+                    let told = seat.next().await?;
+                    self.heard(told).await?
+                }
+                _ => self.read(self.first).await?,
             };
-            let request = ReadRequest {
-                id: Some(self.id),
-                from: ReadFrom::Sequence(self.next),
-                bytes_max: CHUNK_BYTES,
-                wait,
-                ..ReadRequest::new(&self.name)
-            };
-            let handle = self.service.side.handle().clone();
-            let read = Box::pin(handle.read_within(request, &self.service.sending));
-            let read = self.service.unless_draining(read).await;
-            let Poll::Ready(Ok(chunk)) = read else {
-                return None;
-            };
-            let is_over = left.is_zero();
-            let quiet = chunk.frames.is_empty();
-            let data = self.take(&chunk)?;
-            if data.is_empty() && !quiet {
-                continue;
+            if let Some(told) = told {
+                return Some(self.send(&told));
             }
-            self.first = false;
-            self.done = chunk.ended || is_over;
-            let events = self.told(&data, &chunk);
-            return Some(held(events, chunk));
         }
         None
     }
 
-    /// What of a chunk may be told now.
-    fn take(&mut self, chunk: &ReadChunk) -> Option<String> {
-        let payloads = payloads(chunk).ok()?;
-        self.next = chunk.next;
-        if payloads.is_empty() && !chunk.ended {
-            return Some(String::new());
+    /// What is new for this reader of what all are told.
+    async fn heard(&mut self, told: Rc<Told>) -> Option<Option<Rc<Told>>> {
+        if told.first == self.teller.told {
+            self.teller.skip_to(told.next);
+            return Some(Some(told));
         }
-        let data = match self.coding {
-            Coding::Json if payloads.is_empty() => String::new(),
-            Coding::Json => lossy(&json_array(&payloads)),
-            Coding::Base64 => STANDARD.encode(payloads.concat()),
-            Coding::Text => {
-                let mut text = std::mem::take(&mut self.held);
-                text.extend_from_slice(&payloads.concat());
-                if !chunk.ended && ends_within_a_character(&text) {
-                    self.held = text;
-                    return Some(String::new());
+        match told.next <= self.teller.told && !told.ended {
+            true => Some(None), // It was read already.
+            false => self.read(true).await,
+        }
+    }
+
+    /// Reads on, for this reader alone; what is new, or where the stream is read to if `anyway`.
+    async fn read(&mut self, anyway: bool) -> Option<Option<Rc<Told>>> {
+        let chunk = Box::pin(self.source.read(self.teller.next, Duration::ZERO)).await?;
+        let (is_at_tail, is_empty) = (chunk.next >= chunk.tail, chunk.frames.is_empty());
+        let told = self.teller.tell(chunk)?;
+        if is_at_tail && self.seat.is_none() && !told.ended {
+            self.seat = Some(Seat::take(&self.source, &self.teller, self.ends_ns));
+        }
+        let is_new = told.has_data() || told.ended;
+        Some((is_new || (anyway && is_empty)).then(|| Rc::new(told)))
+    }
+
+    fn send(&mut self, told: &Told) -> Bytes {
+        let now_ns = self.source.service.side.monotonic_ns();
+        self.first = false;
+        self.done = told.ended || now_ns >= self.ends_ns;
+        if let Some(sent) = &self.cursor {
+            match told.apart(sent, now_ns) {
+                Some((data, control)) if data.is_empty() => return control,
+                Some((data, control)) => {
+                    self.rest = Some(control);
+                    return data;
                 }
-                lossy(&text)
-            }
-        };
-        self.told = chunk.next;
-        Some(data)
-    }
-
-    fn told(&mut self, data: &str, chunk: &ReadChunk) -> Vec<u8> {
-        let mut events = String::new();
-        if !data.is_empty() {
-            events.push_str("event: data\n");
-            push_lines(&mut events, data);
-            events.push('\n');
-        }
-        let mut control = serde_json::json!({ "streamNextOffset": offset::format(self.told) });
-        if chunk.ended {
-            control["streamClosed"] = true.into();
-        } else {
-            let random = self.service.side.monotonic_ns();
-            let cursor = offset::cursor(self.cursor.as_deref(), time::now_ms(), random);
-            control["streamCursor"] = cursor.into();
-        }
-        if self.told >= chunk.tail {
-            control["upToDate"] = true.into();
-        }
-        events.push_str("event: control\ndata:");
-        events.push_str(&control.to_string());
-        events.push_str("\n\n");
-        events.into_bytes()
-    }
-}
-
-fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Adds `text` as `data:` lines.
-fn push_lines(events: &mut String, text: &str) {
-    let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    for line in text.split('\n') {
-        // The first blank behind the colon is not the line's.
-        let blank = match line.starts_with(' ') {
-            true => " ",
-            false => "",
-        };
-        events.push_str("data:");
-        events.push_str(blank);
-        events.push_str(line);
-        events.push('\n');
-    }
-}
-
-/// Whether `text` ends with the beginning of a character.
-fn ends_within_a_character(text: &[u8]) -> bool {
-    let last = text.len().saturating_sub(4);
-    let error = match std::str::from_utf8(&text[last..]) {
-        Ok(_) => return false,
-        Err(error) => error,
-    };
-    // Also where the four bytes begin within one: what counts is their end.
-    let mut rest = &text[last..];
-    let mut error = Some(error);
-    while let Some(wrong) = error {
-        match wrong.error_len() {
-            None => return true,
-            Some(length) => rest = &rest[wrong.valid_up_to() + length..],
-        }
-        error = std::str::from_utf8(rest).err();
-    }
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_that_ends_within_a_character_is_told_from_text_that_does_not() {
-        for text in ["a", "ä", "€", "😀", "xx😀", "😀😀"] {
-            let bytes = text.as_bytes();
-            assert!(!ends_within_a_character(bytes), "{text}");
-            let last = text.char_indices().last().map_or(0, |(at, _)| at);
-            for cut in last + 1..bytes.len() {
-                assert!(ends_within_a_character(&bytes[..cut]), "{text} to {cut}");
+                // Time has passed it, for good.
+                None => self.cursor = None,
             }
         }
-        assert!(!ends_within_a_character(b""));
-        assert!(!ends_within_a_character(b"\xff\xff"));
-    }
-
-    #[test]
-    fn line_breaks_of_all_kinds_begin_data_lines() {
-        let mut events = String::new();
-        push_lines(&mut events, "a\nb\rc\r\n d\n");
-        assert_eq!(events, "data:a\ndata:b\ndata:c\ndata:  d\ndata:\n");
+        told.whole()
     }
 }
