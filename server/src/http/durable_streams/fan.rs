@@ -32,9 +32,12 @@ const SEAT_BYTES: usize = 64 << 10;
 /// Readers woken at once: others of the shard come between.
 const WAKES_MAX: usize = 64;
 
+/// Which stream: one of the same name that is made later is another.
+type Stream = (Rc<str>, FeedId);
+
 /// The followers of a shard.
 #[derive(Default)]
-pub(crate) struct Fans(RefCell<BTreeMap<(Rc<str>, FeedId), Rc<Fan>>>);
+pub(crate) struct Fans(RefCell<BTreeMap<Stream, Rc<Fan>>>);
 
 /// A reader's: when its time is over, and a number.
 type Place = (u64, u64);
