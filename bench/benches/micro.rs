@@ -4,6 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use sealog_engine::FeedOptions;
 use sealog_engine::append::judge;
 use sealog_engine::env::{AlignedBuf, BufPool};
 use sealog_engine::formats::{Feeds, Geometry};
@@ -139,10 +140,11 @@ fn feeds(count: u64) -> (Feeds, FeedId) {
         };
         last = feeds.next_id();
         let created = Change::FeedCreated {
-            attributes: Box::default(),
             name: format!("feed-{n}"),
-            keys: true,
-            exclusive: false,
+            options: FeedOptions {
+                keys: true,
+                ..FeedOptions::default()
+            },
             time_ms: 1,
         };
         let opened = Change::StreamOpened { epoch: Epoch(1) };

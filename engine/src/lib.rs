@@ -52,7 +52,8 @@ pub use feed::{Base, Closing, FeedOptions, Pin};
 pub use inspect::inspect_object;
 pub use inspect::{InspectOptions, Node, inspect};
 pub use limits::{
-    EngineConfig, PRODUCER_ID_BYTES_MAX, PRODUCER_RANGES_MAX, WalConfig, check_commit_message,
+    EngineConfig, PRODUCER_ID_BYTES_MAX, PRODUCER_RANGES_MAX, RollConfig, WalConfig,
+    check_commit_message,
 };
 pub use read::{Held, ReadChunk, ReadFrom, ReadRequest, fingerprint};
 pub use recovery::Report;

@@ -83,6 +83,15 @@ pub struct WalConfig {
     pub full_wait: Duration,
 }
 
+/// When a feed that rolls goes on in another stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RollConfig {
+    /// Once the open one holds this much, a record counting 32 bytes besides its payload.
+    pub bytes: u64,
+    /// Once this much time has passed since the first record of the open one arrived.
+    pub after: Duration,
+}
+
 /// Least size of a pack: below it a pack would be mostly its own footer.
 const PACK_BYTES_MIN: u64 = 16 << 10;
 /// Longest wait for more batches before a group is written.
@@ -94,6 +103,10 @@ const MEMORY_BYTES_MAX: u64 = 64 << 30;
 pub(crate) const SHARDS_PER_CORE_MAX: usize = 16;
 /// Most that the cache of packs may hold: its index is in memory, about 100 bytes for a MiB.
 const CACHE_BYTES_MAX: u64 = 256 << 30;
+/// Shortest and longest time after which a feed rolls: every roll costs a few objects, and no timer is set
+/// for more than a year.
+const ROLL_AFTER: (Duration, Duration) =
+    (Duration::from_secs(1), Duration::from_secs(366 * 24 * 3600));
 /// Longest wait for log space.
 const FULL_WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -128,6 +141,8 @@ pub struct EngineConfig {
     pub wal: WalConfig,
     /// Size at which a pack is cut.
     pub pack_bytes: u64,
+    /// When feeds that roll do.
+    pub roll: RollConfig,
     /// Memory for batches and answers in flight, per log.
     pub inflight_bytes_max: usize,
     /// What a batch may hold.
@@ -168,6 +183,10 @@ impl EngineConfig {
                 full_wait: Duration::from_secs(10),
             },
             pack_bytes: 64 << 20,
+            roll: RollConfig {
+                bytes: 64 << 20,
+                after: Duration::from_secs(3600),
+            },
             inflight_bytes_max: 64 << 20,
             frame: FrameLimits::default(),
             feeds_max: 10_000_000,
@@ -187,6 +206,7 @@ impl EngineConfig {
         config.wal.checkpoint_bytes = 16 << 20;
         config.wal.cache_bytes = 4 << 20;
         config.pack_bytes = 16 << 20;
+        config.roll.bytes = 16 << 20;
         config.cache_bytes_max = 128 << 20;
         config.inflight_bytes_max = 3 << 20;
         config.frame.record_bytes_max = 1 << 20;
@@ -219,35 +239,7 @@ impl EngineConfig {
         let segment = self.wal.segment_bytes;
         let group = self.group_bytes_max() as u64;
         let refuse = |text: String| Err(Error::Config(text));
-        let least: [(&str, u64, u64); 10] = [
-            ("logs", u64::from(self.logs), 1),
-            ("pack_bytes", self.pack_bytes, PACK_BYTES_MIN),
-            ("feeds_max", self.feeds_max, 1),
-            ("producers_max", self.producers_max, 1),
-            ("batch.records_max", self.frame.records_max as u64, 1),
-            ("batch.bytes_max", self.frame.batch_bytes_max as u64, 1),
-            (
-                "batch.record_bytes_max",
-                self.frame.record_bytes_max as u64,
-                1,
-            ),
-            ("batch.key_bytes_max", self.frame.key_bytes_max as u64, 1),
-            (
-                "wal.flush_bytes",
-                self.wal.flush_bytes as u64,
-                BLOCK_BYTES as u64,
-            ),
-            (
-                "wal.checkpoint_bytes",
-                self.wal.checkpoint_bytes,
-                BLOCK_BYTES as u64,
-            ),
-        ];
-        for (key, value, min) in least {
-            if value < min {
-                return refuse(format!("{key} = {value}, at least {min} needed"));
-            }
-        }
+        self.check_least()?;
         self.check_most()?;
         self.check_bucket()?;
         let interval = self.wal.flush_interval;
@@ -298,9 +290,50 @@ impl EngineConfig {
         s3.validate()
     }
 
+    /// Refuses numbers that nothing can be done with.
+    fn check_least(&self) -> Result<()> {
+        let least: [(&str, u64, u64); 12] = [
+            ("logs", u64::from(self.logs), 1),
+            ("pack_bytes", self.pack_bytes, PACK_BYTES_MIN),
+            ("roll.bytes", self.roll.bytes, PACK_BYTES_MIN),
+            (
+                "roll.after_ms",
+                millis(self.roll.after),
+                millis(ROLL_AFTER.0),
+            ),
+            ("feeds_max", self.feeds_max, 1),
+            ("producers_max", self.producers_max, 1),
+            ("batch.records_max", self.frame.records_max as u64, 1),
+            ("batch.bytes_max", self.frame.batch_bytes_max as u64, 1),
+            (
+                "batch.record_bytes_max",
+                self.frame.record_bytes_max as u64,
+                1,
+            ),
+            ("batch.key_bytes_max", self.frame.key_bytes_max as u64, 1),
+            (
+                "wal.flush_bytes",
+                self.wal.flush_bytes as u64,
+                BLOCK_BYTES as u64,
+            ),
+            (
+                "wal.checkpoint_bytes",
+                self.wal.checkpoint_bytes,
+                BLOCK_BYTES as u64,
+            ),
+        ];
+        for (key, value, min) in least {
+            if value < min {
+                let text = format!("{key} = {value}, at least {min} needed");
+                return Err(Error::Config(text));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses numbers that no machine can mean.
     fn check_most(&self) -> Result<()> {
-        let most: [(&str, u64, u64); 4] = [
+        let most: [(&str, u64, u64); 5] = [
             ("cache.bytes_max", self.cache_bytes_max, CACHE_BYTES_MAX),
             (
                 "inflight_bytes_max",
@@ -314,8 +347,13 @@ impl EngineConfig {
             ),
             (
                 "wal.full_wait_ms",
-                u64::try_from(self.wal.full_wait.as_millis()).unwrap_or(u64::MAX),
-                FULL_WAIT_MAX.as_millis() as u64,
+                millis(self.wal.full_wait),
+                millis(FULL_WAIT_MAX),
+            ),
+            (
+                "roll.after_ms",
+                millis(self.roll.after),
+                millis(ROLL_AFTER.1),
             ),
         ];
         for (key, value, max) in most {
@@ -326,4 +364,8 @@ impl EngineConfig {
         }
         Ok(())
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::{batch, payload, quick, small};
 use sealog_engine::bucket::{AnyBucket, FolderBucket};
 use sealog_engine::env::{Env, GlommioDisk, GlommioEnv, ShardHooks, ShardOptions, run_shard};
+use sealog_engine::ids::CommitNumber;
 use sealog_engine::{FeedOptions, Handle, ProductionEnv, ReadFrom, ReadRequest};
 use sealog_frame::FrameView;
 
@@ -76,15 +77,17 @@ where
         on_stall: Arc::new(|_| {}),
     };
     let bucket = AnyBucket::Folder(FolderBucket::open(dir.join("bucket")).unwrap());
-    let config = small(dir);
+    let mut config = small(dir);
+    config.roll.after = Duration::from_secs(1);
     let main = move |_, env: GlommioEnv<AnyBucket>| async move {
         let now_ms = Arc::new(AtomicI64::new(now_ms));
         let env = Skewed {
-            env,
+            env: env.clone(),
             now_ms: now_ms.clone(),
         };
         let handle = Handle::start_on(&env, &config).await.unwrap();
         let clock = Clock {
+            env: env.env.clone(),
             handle: handle.clone(),
             now_ms,
         };
@@ -98,6 +101,7 @@ where
 /// An open store and the clock it sees.
 #[derive(Clone)]
 struct Clock {
+    env: ProductionEnv,
     handle: Handle<Skewed>,
     now_ms: Arc<AtomicI64>,
 }
@@ -105,6 +109,11 @@ struct Clock {
 impl Clock {
     fn set(&self, now_ms: i64) {
         self.now_ms.store(now_ms, Ordering::SeqCst);
+    }
+
+    /// Real time goes by; the clock stands still.
+    async fn pause(&self, ms: u64) {
+        self.env.sleep(Duration::from_millis(ms)).await;
     }
 
     /// Appends `count` commits, each accepted, with the sequences that follow `from`.
@@ -223,4 +232,46 @@ fn case_d09_epoch_rises_whatever_the_clock_says() {
         );
         highest = epochs.1;
     }
+}
+
+/// Waits until the feed has this many commits.
+async fn committed(clock: &Clock, commits: u64) {
+    while clock.handle.feed(FEED).await.unwrap().commits < commits {
+        clock.pause(20).await;
+    }
+}
+
+#[test]
+fn parts_grow_old_by_the_clock_and_not_by_what_clients_say() {
+    let dir = quick();
+    with_clock(dir.path(), T, |clock| async move {
+        let rolling = FeedOptions {
+            rolling: true,
+            ..FeedOptions::default()
+        };
+        clock.handle.create_feed(FEED, rolling).await.unwrap();
+        clock.append(0, 1).await;
+        // The timer looks again, and finds that no time has passed.
+        clock.pause(1500).await;
+        clock.set(T - DAY_MS);
+        clock.append(1, 1).await;
+        clock.set(T + 999);
+        clock.append(2, 1).await;
+        clock.pause(1500).await;
+        assert_eq!(clock.handle.feed(FEED).await.unwrap().commits, 0);
+    });
+    with_clock(dir.path(), T + 1000, |clock| async move {
+        // Nobody appends: the timer finds it due at the start.
+        committed(&clock, 1).await;
+        clock.append(3, 1).await;
+        clock.set(T + DAY_MS);
+        committed(&clock, 2).await;
+        let listed = clock.handle.list_commits(FEED, CommitNumber(0), 9).await;
+        let ranges: Vec<_> = listed
+            .unwrap()
+            .iter()
+            .map(|c| (c.first.0, c.end.0))
+            .collect();
+        assert_eq!(ranges, [(0, 3), (3, 4)]);
+    });
 }

@@ -90,11 +90,17 @@ fn change(feed: FeedId, stream: u64, change: Change) -> Row {
 }
 
 fn created(feed: FeedId, name: &str) -> Row {
+    let keyed = FeedOptions {
+        keys: true,
+        ..FeedOptions::default()
+    };
+    created_with(feed, name, keyed)
+}
+
+fn created_with(feed: FeedId, name: &str, options: FeedOptions) -> Row {
     let made = Change::FeedCreated {
         name: name.to_owned(),
-        keys: true,
-        exclusive: false,
-        attributes: Box::default(),
+        options,
         time_ms: TIME_MS,
     };
     change(feed, 0, made)
@@ -165,8 +171,8 @@ fn forks() -> Vec<Row> {
     let name = |text: &str| text.to_owned();
     let options = FeedOptions {
         keys: true,
-        exclusive: false,
         attributes: (*b"{}").into(),
+        ..FeedOptions::default()
     };
     let base = Base {
         feed: FEED,
@@ -228,6 +234,40 @@ fn ordered() -> Vec<Row> {
     ]
 }
 
+/// A feed that rolls: without a lease it is sealed until the next batch, with one it goes on at once.
+fn rolling() -> Vec<Row> {
+    let options = FeedOptions {
+        exclusive: true,
+        rolling: true,
+        attributes: (*b"{}").into(),
+        ..FeedOptions::default()
+    };
+    let plain = FeedOptions {
+        keys: true,
+        rolling: true,
+        ..FeedOptions::default()
+    };
+    let opened = |epoch| Change::StreamOpened {
+        epoch: Epoch(epoch),
+    };
+    let batch = |stream, base, sequence| {
+        let content = Content::Batch(frame(base, sequence));
+        (FEED, StreamId(stream), content)
+    };
+    let sealed = |number| seal(number, CommitKind::Sealed, "");
+    vec![
+        created_with(GONE, "plant/pump-2", options),
+        created_with(FEED, "plant/pump-1", plain),
+        change(FEED, 1, opened(0)),
+        batch(1, 0, 0),
+        change(FEED, 1, Change::StreamSealed(sealed(0))),
+        change(FEED, 2, opened(1)),
+        batch(2, 2, 1),
+        change(FEED, 2, Change::Rolled(sealed(1))),
+        batch(3, 4, 2),
+    ]
+}
+
 fn group(flags: u16, offset: u64, predecessor: u32, rows: &[Row]) -> Vec<u8> {
     let mut buf = AlignedBuf::zeroed(GROUP_HEADER_BYTES);
     for (feed, stream, content) in rows {
@@ -271,6 +311,7 @@ fn groups() -> Vec<(&'static str, u16, u64, u32, Vec<Row>)> {
         ),
         ("group-forks", 0, first + 20_480, 11, forks()),
         ("group-ordered", 0, first + 24_576, 13, ordered()),
+        ("group-rolling", 0, first + 28_672, 17, rolling()),
     ]
 }
 
@@ -387,6 +428,12 @@ fn files() -> Vec<(&'static str, &'static str, &'static str, Vec<u8>)> {
         ),
         (
             "checkpoint",
+            "chunk-rolling",
+            "the state after group-rolling",
+            chunk(&rolling()),
+        ),
+        (
+            "checkpoint",
             "marker",
             "the data directory's file format",
             marker().encode(),
@@ -398,6 +445,7 @@ fn files() -> Vec<(&'static str, &'static str, &'static str, Vec<u8>)> {
             1 => "feed cleaned",
             4 => "an order key",
             7 => "forks, and a closed feed",
+            9 => "feeds that roll",
             _ => "every other kind of entry",
         };
         all.push(("wal", name, about, group(flags, offset, predecessor, &rows)));
@@ -552,6 +600,21 @@ fn checkpoint_v1_chunk_of_an_order_key_decodes() {
 }
 
 #[test]
+fn checkpoint_v1_chunk_of_feeds_that_roll_decodes() {
+    let bytes = golden("checkpoint", "chunk-rolling");
+    let body = decode_chunk(&bytes, CHUNK, 11).unwrap();
+    let mut decoded = Feeds::new(LOG, GEOMETRY);
+    decoded.decode_chunk(CHUNK, body).unwrap();
+    let feed = decoded.get(FEED).unwrap();
+    assert!(feed.options.rolling && decoded.get(GONE).unwrap().options.rolling);
+    assert_eq!(feed.streams, feeds(&rolling()).get(FEED).unwrap().streams);
+    let open = feed.rolling_stream().unwrap();
+    assert_eq!(open.id, StreamId(3));
+    assert_eq!(open.first_arrival_ms, TIME_MS + 1);
+    assert_eq!(decoded.encode_chunk(CHUNK), body);
+}
+
+#[test]
 fn exhaustive_wal_and_checkpoint_v1_any_flipped_bit_is_detected() {
     for (format, name, _, bytes) in files() {
         for at in 0..bytes.len() {
@@ -560,7 +623,7 @@ fn exhaustive_wal_and_checkpoint_v1_any_flipped_bit_is_detected() {
             let refused = match name {
                 "segment-header" => SegmentHeader::decode(&damaged).is_err(),
                 "marker" => Marker::decode(&damaged).is_err(),
-                "chunk" | "chunk-forks" | "chunk-ordered" => {
+                "chunk" | "chunk-forks" | "chunk-ordered" | "chunk-rolling" => {
                     decode_chunk(&damaged, CHUNK, 11).is_err()
                 }
                 "root" | "root-first" => Root::decode(&damaged).is_err(),

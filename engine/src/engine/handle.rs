@@ -296,6 +296,26 @@ impl<E: Env> Handle<E> {
             .unwrap_or_else(|_| Err(self.gone()))
     }
 
+    /// As [`Handle::append`], of a batch that is taken only if its key is above that of every batch of the feed
+    /// that came with one.
+    ///
+    /// # Errors
+    /// As [`Handle::append`], and [`Error::OutOfOrder`] (no effects).
+    ///
+    /// # Cancel safety
+    /// As [`Handle::append`].
+    pub async fn append_ordered(
+        &self,
+        feed: &str,
+        batch: Batch,
+        order: OrderKey,
+    ) -> Result<AppendResult> {
+        let sent = (batch, Some(order));
+        let answer = self.submit_to((feed, None), sent, |_| {}).await?;
+        let answered = answer.recv_async().await;
+        answered.unwrap_or_else(|_| Err(self.gone()))
+    }
+
     /// Sends a batch on its way; `done` runs on the shard when it is settled.
     pub(super) async fn submit(
         &self,

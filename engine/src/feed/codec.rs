@@ -3,15 +3,14 @@
 //! **Invariants**
 //! - CKPT-4: decode(encode(chunk)) gives the same state, volatile fields aside.
 
+use super::options::FeedFlags;
 use super::store::Doomed;
-use super::{Closing, Feed, FeedOptions, Feeds, Head, IndexEntry, Lineage, Stream, Totals};
+use super::{Closing, Feed, Feeds, Head, IndexEntry, Lineage, Stream, Totals};
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
 use crate::subscription::{SUBSCRIPTIONS_ID, Subscriptions};
-use crate::wal::entry::{
-    Seal, feed_flags, flag, put_pack, take_attributes, take_feed_flags, take_pack, text,
-};
+use crate::wal::entry::{Seal, flag, put_attributes, put_pack, take_pack, text};
 
 /// Bit of a feed's first flag byte, whose bit 0 says that records may carry keys.
 const FLAG_CLOSED: u8 = 2;
@@ -128,19 +127,13 @@ fn take_first_flags(r: &mut Reader<'_>) -> Result<[bool; 4], DecodeError> {
 impl Feed {
     fn encode(&self, w: &mut Writer) {
         w.u64(self.id.0).bytes(self.name.as_bytes());
-        let FeedOptions {
-            keys,
-            exclusive,
-            attributes,
-        } = &self.options;
+        let options = &self.options;
         let closed = u8::from(self.closed.is_some()) * FLAG_CLOSED;
         let lineage = u8::from(self.lineage.is_some()) * FLAG_LINEAGE;
         let order = u8::from(self.order.is_some()) * FLAG_ORDER;
-        w.u8(u8::from(*keys) | closed | lineage | order)
-            .u8(feed_flags(*exclusive, attributes));
-        if !attributes.is_empty() {
-            w.bytes(attributes);
-        }
+        w.u8(u8::from(options.keys) | closed | lineage | order)
+            .u8(options.flags());
+        put_attributes(w, options);
         if let Some(closing) = &self.closed {
             w.u64(closing.time_ms).bytes(&closing.note);
         }
@@ -162,7 +155,7 @@ impl Feed {
             .u64(self.head.end);
         w.u64(self.head.stream.0).u64(self.streams.len() as u64);
         for stream in &self.streams {
-            stream.encode(w);
+            stream.encode(w, options.rolling);
         }
         match &self.producers {
             Some(producers) => producers.encode(w),
@@ -174,12 +167,7 @@ impl Feed {
         let id = FeedId(r.u64()?);
         let name = text(r)?.into();
         let [keys, is_closed, has_lineage, has_order] = take_first_flags(r)?;
-        let (exclusive, has_attributes) = take_feed_flags(r)?;
-        let options = FeedOptions {
-            keys,
-            exclusive,
-            attributes: take_attributes(r, has_attributes)?,
-        };
+        let options = FeedFlags::take(r)?.options(keys, r)?;
         let closed = match is_closed {
             true => Some(Box::new(Closing {
                 time_ms: r.u64()?,
@@ -219,9 +207,10 @@ impl Feed {
             producers: None,
             last_group: 0,
             needed_cached: None,
+            rolling_cached: None,
         };
         for _ in 0..r.u64()? {
-            let stream = Stream::decode(r)?;
+            let stream = Stream::decode(r, feed.options.rolling)?;
             let before = feed.streams.last();
             let fits = before.is_none_or(|b| b.id < stream.id && b.end <= stream.first);
             if !fits || stream.end < stream.first {
@@ -237,7 +226,8 @@ impl Feed {
 }
 
 impl Stream {
-    fn encode(&self, w: &mut Writer) {
+    /// `rolling`: of a feed whose streams roll.
+    fn encode(&self, w: &mut Writer, rolling: bool) {
         w.u64(self.id.0)
             .u64(self.epoch.0)
             .u64(self.first)
@@ -245,6 +235,9 @@ impl Stream {
         w.u64(self.totals.records).u64(self.totals.payload_bytes);
         w.u64(self.totals.first_timestamp_ms)
             .u64(self.totals.max_timestamp_ms);
+        if rolling {
+            w.u64(self.first_arrival_ms);
+        }
         w.u8(u8::from(self.seal.is_some()));
         if let Some(seal) = &self.seal {
             seal.encode(w);
@@ -263,7 +256,7 @@ impl Stream {
         }
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode(r: &mut Reader<'_>, rolling: bool) -> Result<Self, DecodeError> {
         let mut stream = Self {
             id: StreamId(r.u64()?),
             epoch: Epoch(r.u64()?),
@@ -274,6 +267,10 @@ impl Stream {
                 payload_bytes: r.u64()?,
                 first_timestamp_ms: r.u64()?,
                 max_timestamp_ms: r.u64()?,
+            },
+            first_arrival_ms: match rolling {
+                true => r.u64()?,
+                false => 0,
             },
             seal: None,
             manifest: None,

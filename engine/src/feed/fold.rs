@@ -68,9 +68,10 @@ impl Feeds {
         feed.index_batch(stream, frame.base_sequence(), at.offset, geometry);
         let ranges_after = feed.producers.as_ref().map_or(0, |p| p.ranges());
         let needed = feed.needed_cached.is_some();
+        let begins = feed.options.rolling && feed.rolling_cached.is_none();
         self.count_ranges(ranges_before, ranges_after);
         // A batch lies behind all that the feed needs already, and seals nothing.
-        if !needed {
+        if !needed || begins {
             self.refresh(id);
         }
         Ok(())
@@ -203,6 +204,7 @@ impl Feed {
             first: self.next_sequence,
             end: self.next_sequence,
             totals: Totals::default(),
+            first_arrival_ms: 0,
             seal: None,
             manifest: None,
             packs: Vec::new(),
@@ -225,6 +227,7 @@ impl Feed {
         }
         let last_timestamp_ms = frame.last_timestamp_ms();
         let first_timestamp_ms = frame.record(0).map_or(0, |record| record.timestamp_ms);
+        let rolling = self.options.rolling;
         let stream = self.find(id)?;
         if stream.is_sealed() || stream.end != frame.base_sequence() {
             return misfit(format!(
@@ -234,6 +237,7 @@ impl Feed {
         }
         if stream.totals.records == 0 {
             stream.totals.first_timestamp_ms = first_timestamp_ms;
+            stream.first_arrival_ms = u64::from(rolling) * frame.arrival_ms();
         }
         stream.end = end;
         stream.totals.records += frame.record_count() as u64;

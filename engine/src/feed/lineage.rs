@@ -234,6 +234,7 @@ impl Feeds {
         // Nobody writes to it any more.
         let producers = feed.producers.take();
         self.count_ranges(producers.map_or(0, |p| p.ranges()), 0);
+        self.refresh(id);
         Ok(())
     }
 }

@@ -13,11 +13,14 @@ mod codec;
 mod fold;
 mod lineage;
 mod offline;
+mod options;
 mod store;
 
 pub use fold::Misfit;
 pub use lineage::{Base, Lineage, Pin};
 pub(crate) use offline::Seen;
+pub(crate) use options::FeedFlags;
+pub use options::FeedOptions;
 pub use store::{Doomed, Feeds};
 
 use std::rc::Rc;
@@ -26,17 +29,6 @@ use crate::commit::PackRef;
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, StreamId};
 use crate::producer::Producers;
 use crate::wal::entry::Seal;
-
-/// How a feed was made.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FeedOptions {
-    /// Records may carry keys.
-    pub keys: bool,
-    /// Batches without a fencing token are refused.
-    pub exclusive: bool,
-    /// What the maker keeps with the feed, at most 4,096 bytes: the engine doesn't look at them.
-    pub attributes: Box<[u8]>,
-}
 
 /// How a feed was closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +74,8 @@ pub struct Stream {
     pub end: u64,
     /// Counts over its records.
     pub totals: Totals,
+    /// Arrival of its first record, in milliseconds since the Unix epoch; kept of a feed that rolls only.
+    pub first_arrival_ms: u64,
     /// Set once sealed.
     pub seal: Option<Box<Seal>>,
     /// Set once manifest and key index are durable in the bucket.
@@ -176,6 +170,8 @@ pub struct Feed {
     pub last_group: u64,
     /// What the store's index of needed offsets holds for this feed (not persisted).
     needed_cached: Option<u64>,
+    /// What the store's index of streams that grow old holds for this feed (not persisted).
+    rolling_cached: Option<u64>,
 }
 
 impl Feed {
@@ -183,6 +179,14 @@ impl Feed {
     #[must_use]
     pub fn open_stream(&self) -> Option<&Stream> {
         self.streams.last().filter(|stream| !stream.is_sealed())
+    }
+
+    /// The open stream, if it is to be rolled once it is due: ROLL-2.
+    #[must_use]
+    pub fn rolling_stream(&self) -> Option<&Stream> {
+        let open = self.open_stream().filter(|open| open.end > open.first)?;
+        let ends = self.closed.is_some() || self.is_gone();
+        (self.options.rolling && !ends && self.abandoned().is_none()).then_some(open)
     }
 
     /// The oldest unsealed stream that is not the newest: FEED-3 forbids sealing past it.

@@ -141,6 +141,7 @@ impl Feed {
             first: next,
             end: next,
             totals: Totals::default(),
+            first_arrival_ms: 0,
             seal: None,
             manifest: None,
             packs: Vec::new(),

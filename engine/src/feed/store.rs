@@ -44,6 +44,8 @@ pub struct Feeds {
     sealed: BTreeSet<FeedId>,
     /// Feeds by the log offset from which they need the log.
     needed: BTreeSet<(u64, FeedId)>,
+    /// Feeds whose open stream rolls once it is due, by the arrival of its first record.
+    rolling: BTreeSet<(u64, FeedId)>,
     /// What is subscribed to: not feeds, but of this log's state.
     pub(crate) subscriptions: Subscriptions,
 }
@@ -63,6 +65,7 @@ impl Feeds {
             ranges: 0,
             sealed: BTreeSet::new(),
             needed: BTreeSet::new(),
+            rolling: BTreeSet::new(),
             subscriptions: Subscriptions::default(),
         }
     }
@@ -178,6 +181,16 @@ impl Feeds {
         range.filter_map(|(_, id)| self.get(*id))
     }
 
+    /// Feeds whose oldest unpublished stream is sealed.
+    pub(crate) fn sealed_len(&self) -> usize {
+        self.sealed.len()
+    }
+
+    /// Feeds whose open stream rolls once it is due, oldest first: when its first record arrived.
+    pub(crate) fn rolling(&self) -> impl Iterator<Item = (u64, FeedId)> {
+        self.rolling.iter().copied()
+    }
+
     /// Brings the derived sets in line with feed `id`.
     pub(super) fn refresh(&mut self, id: FeedId) {
         let Some(feed) = self.by_id.get_mut(&id) else {
@@ -185,15 +198,11 @@ impl Feeds {
         };
         let needed = feed.needed_from();
         let before = std::mem::replace(&mut feed.needed_cached, needed);
+        let rolling = feed.rolling_stream().map(|stream| stream.first_arrival_ms);
+        let rolled = std::mem::replace(&mut feed.rolling_cached, rolling);
         let sealed = feed.streams.first().is_some_and(super::Stream::is_sealed);
-        if before != needed {
-            if let Some(offset) = before {
-                self.needed.remove(&(offset, id));
-            }
-            if let Some(offset) = needed {
-                self.needed.insert((offset, id));
-            }
-        }
+        move_in_index(&mut self.needed, id, before, needed);
+        move_in_index(&mut self.rolling, id, rolled, rolling);
         if sealed {
             self.sealed.insert(id);
         } else {
@@ -220,20 +229,13 @@ impl Feeds {
     ) -> Result<(), Misfit> {
         let Change::FeedCreated {
             name,
-            keys,
-            exclusive,
-            attributes,
+            options,
             time_ms,
         } = change
         else {
             return Err(Misfit("not a creation".to_owned()));
         };
-        let options = FeedOptions {
-            keys: *keys,
-            exclusive: *exclusive,
-            attributes: attributes.clone(),
-        };
-        self.make(new_feed(id, name, options, *time_ms), at)
+        self.make(new_feed(id, name, options.clone(), *time_ms), at)
     }
 
     /// A feed that goes on from another: FORK-1.
@@ -278,9 +280,8 @@ impl Feeds {
         };
         self.by_name.remove(&feed.name);
         self.sealed.remove(&id);
-        if let Some(offset) = feed.needed_cached {
-            self.needed.remove(&(offset, id));
-        }
+        move_in_index(&mut self.needed, id, feed.needed_cached, None);
+        move_in_index(&mut self.rolling, id, feed.rolling_cached, None);
         self.ranges -= feed.producers.as_ref().map_or(0, |p| p.ranges());
         self.doomed.insert(
             id,
@@ -298,6 +299,24 @@ impl Feeds {
             Some(_) => Ok(()),
             None => Err(Misfit(format!("feed id {id} cleaned but not deleted"))),
         }
+    }
+}
+
+/// Moves feed `id` within an index from where it was to where it is now.
+fn move_in_index(
+    index: &mut BTreeSet<(u64, FeedId)>,
+    id: FeedId,
+    before: Option<u64>,
+    now: Option<u64>,
+) {
+    if before == now {
+        return;
+    }
+    if let Some(at) = before {
+        index.remove(&(at, id));
+    }
+    if let Some(at) = now {
+        index.insert((at, id));
     }
 }
 
@@ -321,5 +340,6 @@ fn new_feed(id: FeedId, name: &str, options: FeedOptions, created_ms: u64) -> Fe
         lineage: None,
         last_group: 0,
         needed_cached: None,
+        rolling_cached: None,
     }
 }

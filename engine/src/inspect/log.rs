@@ -124,14 +124,12 @@ fn change_node(input: &Input, change: &Change) -> (&'static str, Node) {
     match change {
         Change::FeedCreated {
             name,
-            keys,
-            exclusive,
-            attributes,
+            options,
             time_ms,
         } => {
             let content = fields! {
-                name: name.clone(), keys: *keys, exclusive: *exclusive,
-                attributes: input.preview(attributes), time_ms: *time_ms,
+                name: name.clone(), keys: options.keys, exclusive: options.exclusive, rolling: options.rolling,
+                attributes: input.preview(&options.attributes), time_ms: *time_ms,
             };
             ("feed created", content)
         }
@@ -217,6 +215,7 @@ fn forked_node(input: &Input, forked: &Forked) -> Node {
         name: forked.name.clone(),
         keys: forked.options.keys,
         exclusive: forked.options.exclusive,
+        rolling: forked.options.rolling,
         attributes: input.preview(&forked.options.attributes),
         time_ms: forked.time_ms,
         base: base_node(&forked.base),

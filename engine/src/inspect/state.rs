@@ -81,6 +81,7 @@ fn plain_feed_node(input: &Input, feed: &Feed) -> Node {
         name: &*feed.name,
         keys: feed.options.keys,
         exclusive: feed.options.exclusive,
+        rolling: feed.options.rolling,
         attributes: input.preview(&feed.options.attributes),
         closed: feed.closed.is_some(),
         order: input.preview(feed.order.as_deref().unwrap_or_default()),

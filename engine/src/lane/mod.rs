@@ -215,10 +215,13 @@ async fn work<E: Env>(
     orphans: &mut Orphans,
 ) -> Result<bool> {
     settle_owner(service).await?;
-    if publish::publish_next(service, packer).await? {
-        return Ok(true);
+    let published = publish::publish_next(service, packer).await?;
+    if published {
+        // Whoever sees the commit sees no trouble that was in its way.
+        service.lane.end_trouble();
     }
     let short = is_short_of_space(service);
+    // Also while there is always something to publish: feeds that roll see to that.
     if short || packer.has_backlog() {
         packer.claim_space().await;
         let packed = packer.demultiplex().await?;
@@ -226,6 +229,9 @@ async fn work<E: Env>(
         if packed || freed {
             return Ok(true);
         }
+    }
+    if published {
+        return Ok(true);
     }
     // Also of a log that is always under pressure: what is deleted must go some time.
     let swept = sweep::sweep_one(service).await?;

@@ -79,6 +79,9 @@ pub(crate) fn feed_json(feed: &Feed) -> String {
         "keys": feed.options.keys,
         "name": &*feed.name,
     });
+    if feed.options.rolling {
+        json["rolling"] = true.into();
+    }
     if !attributes.is_empty() {
         json["attributes_hex"] = attributes.into();
     }

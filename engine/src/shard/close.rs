@@ -108,7 +108,9 @@ impl<E: Env> LogService<E> {
         };
         let appended = match &request.batch {
             Some(batch) => {
-                Some(self.append_ordered(feed, &batch.view(), request.order.as_ref())?)
+                let (_, appended) =
+                    self.append_ordered(feed, &batch.view(), request.order.as_ref())?;
+                Some(appended)
             }
             None => None,
         };

@@ -39,7 +39,12 @@ impl<E: Env> LogService<E> {
             return Direct::Queue;
         }
         let decided = self.append_now(feed, batch);
-        Direct::Decided(decided, self.wal.accepted().group)
+        let group = self.wal.accepted().group;
+        let decided = decided.map(|(id, result)| {
+            self.roll_if_due(id);
+            result
+        });
+        Direct::Decided(decided, group)
     }
 
     /// Appends a batch that was checked against the limits, if its order key is above the last; completes when it is durable.

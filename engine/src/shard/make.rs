@@ -93,7 +93,8 @@ impl<E: Env> LogService<E> {
                 }
                 false => {
                     if let Some(batch) = &request.batch {
-                        self.append_now(&feed, &batch.view())?;
+                        let (id, _) = self.append_now(&feed, &batch.view())?;
+                        self.roll_if_due(id);
                     }
                 }
             }

@@ -20,6 +20,7 @@ mod direct;
 mod fork;
 mod make;
 mod query;
+mod roll;
 mod subscriptions;
 mod tails;
 mod usage;
@@ -91,6 +92,7 @@ pub struct LogService<E: Env> {
     pub(crate) releases: fork::Releases,
     /// Notified when a subscription has changed.
     subscribed: Event,
+    rolls: roll::Rolls,
     closing: Cell<bool>,
     /// No write will be decided any more.
     writes_ended: Cell<bool>,
@@ -125,12 +127,14 @@ impl<E: Env> LogService<E> {
             undecided: Cell::new(0),
             tails: Tails::default(),
             subscribed: Event::new(),
+            rolls: roll::Rolls::default(),
             closing: Cell::new(false),
             writes_ended: Cell::new(false),
             config,
         });
         env.spawn("writes", service.clone().run_writes());
         env.spawn("subscriptions", service.clone().run_subscriptions());
+        env.spawn("rolls", service.clone().run_rolls());
         crate::lane::start(&service);
         Ok(service)
     }
@@ -256,6 +260,7 @@ impl<E: Env> LogService<E> {
     pub(crate) fn wake_all(&self) {
         self.tails.watch.moved.notify();
         self.subscribed.notify();
+        self.rolls.moved.notify();
         self.lane.press();
         self.queued.notify();
         self.wal.progress().notify();

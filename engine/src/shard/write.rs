@@ -154,6 +154,7 @@ impl<E: Env> LogService<E> {
             // A bug: what was just decided does not fit the state it was decided on.
             self.wal.poison(&misfit.to_string());
         }
+        self.watch_rolling();
     }
 
     /// Runs a decision in write order and answers when what it rests on is durable.
@@ -212,9 +213,7 @@ impl<E: Env> LogService<E> {
             })),
             None => Change::FeedCreated {
                 name,
-                keys: options.keys,
-                exclusive: options.exclusive,
-                attributes: options.attributes,
+                options,
                 time_ms,
             },
         };
@@ -289,8 +288,9 @@ impl<E: Env> LogService<E> {
                 room.and_then(|()| service.append_ordered(&feed, &batch.view(), order.as_ref()));
             drop(permit);
             match decided {
-                Ok(result) => {
+                Ok((id, result)) => {
                     let group = service.wal.accepted().group;
+                    service.roll_if_due(id);
                     let early = crate::bug!("producer_ahead_of_data") && result.duplicate;
                     if early {
                         answer(Ok(result));
@@ -310,7 +310,7 @@ impl<E: Env> LogService<E> {
         feed: &FeedRef,
         batch: &FrameView<'_>,
         order: Option<&OrderKey>,
-    ) -> Result<AppendResult> {
+    ) -> Result<(FeedId, AppendResult)> {
         let Some(order) = order else {
             return self.append_now(feed, batch);
         };
@@ -328,21 +328,21 @@ impl<E: Env> LogService<E> {
             self.wal
                 .keep_together(entry_bytes(batch.frame_bytes()) + ORDERED_BYTES_MAX);
         }
-        let result = self.append_now(feed, batch)?;
+        let (_, result) = self.append_now(feed, batch)?;
         if !result.duplicate {
             let key = order.0.clone();
             self.change(id, StreamId(0), &Change::Ordered { key });
         }
-        Ok(result)
+        Ok((id, result))
     }
 
     /// Decides about a batch and, if it is taken, puts it into the open group; its answer must wait
-    /// until the log's accepted group is durable.
+    /// until the log's accepted group is durable. Whose it is, and what became of it.
     pub(super) fn append_now(
         self: &Rc<Self>,
         feed: &FeedRef,
         batch: &FrameView<'_>,
-    ) -> Result<AppendResult> {
+    ) -> Result<(FeedId, AppendResult)> {
         let (id, decision) = {
             let feeds = self.feeds.borrow();
             let feed = feed.find(&feeds)?;
@@ -350,7 +350,7 @@ impl<E: Env> LogService<E> {
         };
         match decision {
             Decision::Refuse(error) => Err(error),
-            Decision::Duplicate(result) => Ok(result),
+            Decision::Duplicate(result) => Ok((id, result)),
             Decision::Accept { open, new_producer } => {
                 if new_producer {
                     self.make_room_for_producer(id)?;
@@ -361,7 +361,7 @@ impl<E: Env> LogService<E> {
                 }
                 let result = self.write_batch(id, batch.as_bytes())?;
                 self.announce_tail(id, result.first);
-                Ok(result)
+                Ok((id, result))
             }
         }
     }

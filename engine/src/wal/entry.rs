@@ -7,9 +7,8 @@
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::commit::{CommitKind, PackPlace, PackRef};
 use crate::env::AlignedBuf;
-use crate::feed::{Base, FeedOptions, Pin};
+use crate::feed::{Base, FeedFlags, FeedOptions, Pin};
 use crate::ids::{CommitNumber, Digest, Epoch, FeedId, LogId, PinId, Sequence, StreamId};
-use crate::limits::ATTRIBUTES_BYTES_MAX;
 use crate::subscription::{KIND_FIRST, KIND_LAST, SubscriptionChange};
 
 /// Bytes before an entry's payload.
@@ -32,10 +31,6 @@ const KIND_FEED_FORKED: u16 = 14;
 const KIND_PINNED: u16 = 15;
 const KIND_UNPINNED: u16 = 16;
 const KIND_ORDERED: u16 = 17;
-
-/// Bits of a created feed's second flag byte.
-const FLAG_EXCLUSIVE: u8 = 1;
-const FLAG_ATTRIBUTES: u8 = 2;
 
 /// What a seal fixes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,12 +76,8 @@ pub enum Change {
     FeedCreated {
         /// Its name.
         name: String,
-        /// Records may carry keys.
-        keys: bool,
-        /// Batches without a token are refused.
-        exclusive: bool,
-        /// What its maker keeps with it.
-        attributes: Box<[u8]>,
+        /// How it is made.
+        options: FeedOptions,
         /// When.
         time_ms: u64,
     },
@@ -304,61 +295,19 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The flag byte that says whether a feed is exclusive and whether attributes follow.
-pub(crate) fn feed_flags(exclusive: bool, attributes: &[u8]) -> u8 {
-    let attributes = match attributes.is_empty() {
-        true => 0,
-        false => FLAG_ATTRIBUTES,
-    };
-    (u8::from(exclusive) * FLAG_EXCLUSIVE) | attributes
-}
-
-/// What [`feed_flags`] said.
-pub(crate) fn take_feed_flags(r: &mut Reader<'_>) -> Result<(bool, bool), DecodeError> {
-    let flags = r.u8()?;
-    if flags & !(FLAG_EXCLUSIVE | FLAG_ATTRIBUTES) != 0 {
-        let value = u64::from(flags);
-        return Err(DecodeError::Invalid {
-            field: "flag",
-            value,
-        });
-    }
-    Ok((flags & FLAG_EXCLUSIVE != 0, flags & FLAG_ATTRIBUTES != 0))
-}
-
-/// A feed's attributes, if they follow; they are not empty then.
-pub(crate) fn take_attributes(r: &mut Reader<'_>, follow: bool) -> Result<Box<[u8]>, DecodeError> {
-    if !follow {
-        return Ok(Box::default());
-    }
-    let attributes = r.bytes()?;
-    if attributes.is_empty() || attributes.len() > ATTRIBUTES_BYTES_MAX {
-        let value = attributes.len() as u64;
-        return Err(DecodeError::Invalid {
-            field: "attribute bytes",
-            value,
-        });
-    }
-    Ok(attributes.into())
-}
-
 fn encode_change(change: &Change) -> (u16, Vec<u8>) {
     let mut w = Writer::new();
     let kind = match change {
         Change::FeedCreated {
             name,
-            keys,
-            exclusive,
-            attributes,
+            options,
             time_ms,
         } => {
-            w.u8(u8::from(*keys))
-                .u8(feed_flags(*exclusive, attributes))
+            w.u8(u8::from(options.keys))
+                .u8(options.flags())
                 .u64(*time_ms)
                 .bytes(name.as_bytes());
-            if !attributes.is_empty() {
-                w.bytes(attributes);
-            }
+            put_attributes(&mut w, options);
             KIND_FEED_CREATED
         }
         Change::FeedForked(forked) => forked.encode(&mut w),
@@ -421,13 +370,11 @@ fn decode_change(kind: u16, payload: &[u8]) -> Result<Change, DecodeError> {
     let change = match kind {
         KIND_FEED_CREATED => {
             let keys = flag(&mut r)?;
-            let (exclusive, has_attributes) = take_feed_flags(&mut r)?;
+            let flags = FeedFlags::take(&mut r)?;
             let time_ms = r.u64()?;
             Change::FeedCreated {
                 name: text(&mut r)?,
-                keys,
-                exclusive,
-                attributes: take_attributes(&mut r, has_attributes)?,
+                options: flags.options(keys, &mut r)?,
                 time_ms,
             }
         }
@@ -503,6 +450,13 @@ pub(crate) fn text(r: &mut Reader<'_>) -> Result<String, DecodeError> {
     })
 }
 
+/// A feed's attributes, if there are any.
+pub(crate) fn put_attributes(w: &mut Writer, options: &FeedOptions) {
+    if !options.attributes.is_empty() {
+        w.bytes(&options.attributes);
+    }
+}
+
 fn put_pinned(w: &mut Writer, id: PinId, pin: &Pin) -> u16 {
     w.u64(id.0);
     pin.encode(w);
@@ -516,27 +470,20 @@ fn put_unpinned(w: &mut Writer, id: PinId, time_ms: u64) -> u16 {
 
 impl Forked {
     fn encode(&self, w: &mut Writer) -> u16 {
-        let FeedOptions {
-            keys,
-            exclusive,
-            attributes,
-        } = &self.options;
-        w.u8(u8::from(*keys))
-            .u8(feed_flags(*exclusive, attributes))
+        w.u8(u8::from(self.options.keys))
+            .u8(self.options.flags())
             .u64(self.time_ms)
             .u64(self.ground.last_arrival_ms)
             .u64(self.ground.last_timestamp_ms)
             .bytes(self.name.as_bytes());
         self.base.encode(w);
-        if !attributes.is_empty() {
-            w.bytes(attributes);
-        }
+        put_attributes(w, &self.options);
         KIND_FEED_FORKED
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let keys = flag(r)?;
-        let (exclusive, has_attributes) = take_feed_flags(r)?;
+        let flags = FeedFlags::take(r)?;
         let time_ms = r.u64()?;
         let ground = Ground {
             last_arrival_ms: r.u64()?,
@@ -544,14 +491,9 @@ impl Forked {
         };
         let name = text(r)?;
         let base = Base::decode(r)?;
-        let options = FeedOptions {
-            keys,
-            exclusive,
-            attributes: take_attributes(r, has_attributes)?,
-        };
         Ok(Self {
             name,
-            options,
+            options: flags.options(keys, r)?,
             time_ms,
             base,
             ground,

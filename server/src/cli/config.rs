@@ -62,6 +62,16 @@ const KEYS: &[(&str, Set, Get)] = &[
         |c| whole(c.pack_bytes),
     ),
     (
+        "roll.bytes",
+        |c, v| size(v).map(|n| c.roll.bytes = n),
+        |c| whole(c.roll.bytes),
+    ),
+    (
+        "roll.after_ms",
+        |c, v| millis(v).map(|d| c.roll.after = d),
+        |c| whole(c.roll.after.as_millis()),
+    ),
+    (
         "inflight_bytes_max",
         |c, v| size(v).map(|n| c.inflight_bytes_max = n),
         |c| whole(c.inflight_bytes_max),

@@ -16,6 +16,7 @@ mod ops;
 mod protocol;
 #[path = "../../client/tests/common/proxy.rs"]
 mod proxy;
+mod rolls;
 mod secure;
 mod server;
 mod stores;

@@ -153,6 +153,16 @@ fn keys_bound_what_nothing_fits_in() {
         let told = format!("configuration sealog.toml: {key} = 0, at least 1 needed");
         assert_eq!(refused.message, told);
     }
+    for (text, rule) in [
+        ("roll.bytes = 16383", "at least 16384 needed"),
+        ("roll.after_ms = 999", "at least 1000 needed"),
+        ("roll.after_ms = 31622400001", "at most 31622400000 allowed"),
+    ] {
+        let config = applied(text).unwrap();
+        let refused = check(&config, Some(&PathBuf::from("sealog.toml"))).unwrap_err();
+        let told = format!("configuration sealog.toml: {text}, {rule}");
+        assert_eq!(refused.message, told);
+    }
     let refused = applied("serve.connections_max = 0").unwrap_err();
     assert!(
         refused.starts_with("serve.connections_max = 0: at least 1"),

@@ -80,6 +80,7 @@ impl Traits {
         FeedOptions {
             keys: true,
             exclusive: false,
+            rolling: true,
             attributes: serde_json::to_vec(self).unwrap_or_default().into(),
         }
     }
