@@ -65,7 +65,8 @@ impl Request {
         match self.framing {
             Framing::Length | Framing::Chunked(_) => true,
             Framing::None => self.body.is_empty(),
-            Framing::Lies(_) | Framing::Both | Framing::Garbled => false,
+            Framing::Lies(said) => said == self.body.len(),
+            Framing::Both | Framing::Garbled => false,
         }
     }
 
