@@ -12,6 +12,7 @@ mod compare;
 mod edge;
 mod feeds;
 mod generator;
+mod http;
 mod latency;
 mod load;
 mod plain;
@@ -66,6 +67,8 @@ enum Command {
     Compare(compare::Options),
     /// Catch-up over the network, of log and of packs, against plain reads; what a follow adds.
     Read(read::Options),
+    /// HTTP beyond single appends: creates, fan-out, catch-up and many streams, beside other servers.
+    Http(http::Options),
     /// The edge profile through a full log and an unwritable bucket; see edge.sh.
     Edge(edge::Options),
 }
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Command::Load(options) => sweep::run(&cli.dir, options),
         Command::Compare(options) => compare::run(&cli.dir, options),
         Command::Read(options) => read::run(&cli.dir, options),
+        Command::Http(options) => http::run(&cli.dir, options),
         Command::Edge(options) => edge::run(options),
     };
     let report = match outcome {
@@ -109,7 +113,7 @@ fn main() -> ExitCode {
         false => print!("{report}"),
     }
     match &cli.command {
-        Command::Compare(_) if report.fails() => ExitCode::FAILURE,
+        Command::Compare(_) | Command::Http(_) if report.fails() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     }
 }

@@ -69,6 +69,8 @@ fn compare_refuses_names_it_does_not_know() {
         ["compare", "--workload", "nothing"],
         ["compare", "--require", "kafka"],
         ["compare", "--peer", "kafka://127.0.0.1:1"],
+        ["http", "--beside", "kafka"],
+        ["http", "--beside", "redis"],
     ] {
         let output = without_peers("refuses", &args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");

@@ -9,12 +9,12 @@
 //! **Not here**: single loads (`sweep`).
 
 mod contest;
-mod flushes;
+pub mod flushes;
 pub mod own;
 pub mod peers;
 mod shards;
 mod sides;
-mod verdicts;
+pub mod verdicts;
 mod workloads;
 
 use std::path::Path;

@@ -55,11 +55,19 @@ pub fn runner<'a>(bench: &'a Bench<'_>, shape: &Shape) -> Result<Runner<'a>> {
             config
         }
         Shape::Records(_) | Shape::Http(..) | Shape::OpenHalf(_) | Shape::Shards => {
-            prewrite(&idle_lane(workdir, 1 << 30), PREWRITE_BYTES)?;
-            EngineConfig::new(workdir.data())
+            written_before(workdir)?
         }
     };
     Ok(Runner::Load(open(workdir, &url, config)?))
+}
+
+/// A directory whose log was written before, and the settings that a server comes with.
+///
+/// # Errors
+/// It can't be written.
+pub fn written_before(workdir: &Workdir) -> Result<EngineConfig> {
+    prewrite(&idle_lane(workdir, 1 << 30), PREWRITE_BYTES)?;
+    Ok(EngineConfig::new(workdir.data()))
 }
 
 /// One target on a directory as it is: an engine in this process, or a server.

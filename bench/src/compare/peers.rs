@@ -6,6 +6,7 @@
 //!
 //! **Not here**: what is measured (`workloads`), whether answers are believable (`flushes`).
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,12 +44,16 @@ pub enum Peer {
     DurableStreams,
     /// The same, appends with a producer's headers.
     DurableStreamsProducers,
+    /// The Durable Streams server of its own project for Node, with its files in a folder.
+    DurableStreamsNode,
+    /// The same, appends with a producer's headers.
+    DurableStreamsNodeProducers,
     /// A server that runs already.
     Url(TargetUrl),
 }
 
 /// Those with a name.
-const NAMED: [(&str, Peer); 9] = [
+const NAMED: [(&str, Peer); 11] = [
     ("plain", Peer::Plain),
     ("plain-group", Peer::PlainGroup),
     ("redis-always", Peer::RedisAlways),
@@ -58,6 +63,11 @@ const NAMED: [(&str, Peer); 9] = [
     ("nats-default", Peer::NatsDefault),
     ("durable-streams", Peer::DurableStreams),
     ("durable-streams-producers", Peer::DurableStreamsProducers),
+    ("durable-streams-node", Peer::DurableStreamsNode),
+    (
+        "durable-streams-node-producers",
+        Peer::DurableStreamsNodeProducers,
+    ),
 ];
 
 impl Peer {
@@ -107,6 +117,9 @@ impl Peer {
             Self::RedisAlways | Self::RedisEverysec => Some("redis-server"),
             Self::NatsAlways | Self::NatsAlwaysEach | Self::NatsDefault => Some("nats-server"),
             Self::DurableStreams | Self::DurableStreamsProducers => Some("durable-streams-server"),
+            Self::DurableStreamsNode | Self::DurableStreamsNodeProducers => {
+                Some("durable-streams-node")
+            }
             Self::Plain | Self::PlainGroup | Self::Url(_) => None,
         }
     }
@@ -143,8 +156,12 @@ impl Peer {
             Self::RedisAlways | Self::RedisEverysec => self.start_redis(dir),
             Self::NatsAlways => self.start_nats(dir, 1),
             Self::NatsAlwaysEach | Self::NatsDefault => self.start_nats(dir, clients),
-            Self::DurableStreams => self.start_durable_streams(dir, false),
-            Self::DurableStreamsProducers => self.start_durable_streams(dir, true),
+            Self::DurableStreams | Self::DurableStreamsNode => {
+                self.start_durable_streams(dir, false)
+            }
+            Self::DurableStreamsProducers | Self::DurableStreamsNodeProducers => {
+                self.start_durable_streams(dir, true)
+            }
             Self::Url(url) => reach(url, clients),
             _ => Err(format!("{} is not a server", self.name()).into()),
         }
@@ -196,16 +213,33 @@ impl Peer {
     }
 
     fn start_durable_streams(&self, dir: &Path, producers: bool) -> Result<Box<dyn Target>> {
-        let address = free_address()?;
-        let mut command = self.command()?;
-        command
-            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
-            .args(["--durability", "wal", "--data-dir"])
-            .arg(dir.join("data"));
-        let mut server = Server::start(command, dir)?;
+        let (address, server) = self.serve_durable_streams(dir)?;
         let target = HttpTarget::new(address, Some(server.pid()), producers);
-        server.wait_for(&|| target.is_up())?;
         Ok(Box::new(Served::new(target, server)))
+    }
+
+    /// A server of Durable Streams of its own in `dir`, up, and where it listens.
+    ///
+    /// # Errors
+    /// It is none, can't be started, or doesn't answer in time.
+    pub fn serve_durable_streams(&self, dir: &Path) -> Result<(SocketAddr, Server)> {
+        let address = free_address()?;
+        let (port, data) = (address.port().to_string(), dir.join("data"));
+        let mut command = self.command()?;
+        match self {
+            Self::DurableStreams | Self::DurableStreamsProducers => command
+                .args(["--host", "127.0.0.1", "--port", &port])
+                .args(["--durability", "wal", "--data-dir"])
+                .arg(data),
+            Self::DurableStreamsNode | Self::DurableStreamsNodeProducers => {
+                command.arg(port).arg(data)
+            }
+            _ => return Err(format!("{} doesn't speak Durable Streams", self.name()).into()),
+        };
+        let mut server = Server::start(command, dir)?;
+        let target = HttpTarget::new(address, None, false);
+        server.wait_for(&|| target.is_up())?;
+        Ok((address, server))
     }
 
     fn command(&self) -> Result<Command> {

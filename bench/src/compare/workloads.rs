@@ -267,14 +267,21 @@ pub static WORKLOADS: [Workload; 18] = [
     ),
 ];
 
-/// Beside the Durable Streams project's own server in Rust.
-static HTTP: [Check; 2] = [
+/// Beside the Durable Streams project's own servers, in Rust and for Node.
+static HTTP: [Check; 3] = [
     check(Peer::DurableStreams, Metric::Records, 1.5, 2.0),
     goal(Peer::DurableStreams, Metric::ServerCpu, 0.75),
+    check(Peer::DurableStreamsNode, Metric::Records, 10.0, 10.0),
 ];
-static HTTP_PRODUCERS: [Check; 2] = [
+static HTTP_PRODUCERS: [Check; 3] = [
     check(Peer::DurableStreamsProducers, Metric::Records, 1.5, 2.0),
     goal(Peer::DurableStreamsProducers, Metric::ServerCpu, 0.75),
+    check(
+        Peer::DurableStreamsNodeProducers,
+        Metric::Records,
+        10.0,
+        10.0,
+    ),
 ];
 
 const fn http(

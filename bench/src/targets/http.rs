@@ -4,7 +4,7 @@
 //! - An append counts when its answer is 200 or 204; any other ends the run with the server's text.
 //! - What is the same in every request is made before the clock starts.
 //!
-//! **Not here**: sockets (`wire`).
+//! **Not here**: sockets (`wire`), answers (`answer`).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,14 +12,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::answer::parse;
 use super::wire::{Answers, Wire, WireShare, dial};
 use crate::Result;
 use crate::generator::{PayloadPool, Plan, Share, Target};
 use crate::load::feed_names;
 use crate::process::cpu_time_of;
-
-/// Headers of an answer.
-const HEADERS_MAX: usize = 64;
 
 /// A server of Durable Streams.
 pub struct HttpTarget {
@@ -146,44 +144,21 @@ impl Wire for Http {
     }
 }
 
-fn path(stream: &str) -> String {
+/// Where a stream is.
+pub fn path(stream: &str) -> String {
     format!("/v1/stream/{stream}")
 }
 
 /// A request without a body; `headers` end with a line break each.
-fn request(method: &str, path: &str, headers: &str) -> String {
+pub fn request(method: &str, path: &str, headers: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: sealog\r\n{headers}\r\n")
 }
 
-/// The first whole answer in `bytes`: its status, its body as text, and its length.
-fn parse(bytes: &[u8]) -> Result<Option<(u16, String, usize)>> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut answer = httparse::Response::new(&mut headers);
-    let head = match answer.parse(bytes)? {
-        httparse::Status::Partial => return Ok(None),
-        httparse::Status::Complete(head) => head,
-    };
-    let status = answer.code.unwrap_or_default();
-    let named = |name: &str| {
-        let found = answer.headers.iter();
-        let mut found = found.filter(|header| header.name.eq_ignore_ascii_case(name));
-        found.next().map(|header| header.value)
-    };
-    if named("transfer-encoding").is_some() {
-        return Err("the server answers an append in chunks".into());
-    }
-    let length: usize = match named("content-length") {
-        Some(length) => std::str::from_utf8(length)?.parse()?,
-        None => 0,
-    };
-    Ok(bytes.get(head..head + length).map(|body| {
-        let text = String::from_utf8_lossy(body).into_owned();
-        (status, text, head + length)
-    }))
-}
-
 /// Asks on a connection of its own; status and text of the answer.
-fn exchange(address: SocketAddr, request: &str) -> Result<(u16, String)> {
+///
+/// # Errors
+/// There is no answer.
+pub fn exchange(address: SocketAddr, request: &str) -> Result<(u16, String)> {
     let mut stream: TcpStream = dial(address)?;
     stream.write_all(request.as_bytes())?;
     let (mut input, mut chunk) = (Vec::new(), [0; 4096]);
@@ -201,18 +176,6 @@ fn exchange(address: SocketAddr, request: &str) -> Result<(u16, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answers_are_taken_one_after_the_other() {
-        let bytes = b"HTTP/1.1 204 No Content\r\nA: b\r\n\r\nHTTP/1.1 409 Conflict\r\ncontent-length: 3\r\n\r\nno\n";
-        let (status, text, used) = parse(bytes).expect("HTTP").expect("whole");
-        assert_eq!((status, text.as_str()), (204, ""));
-        let rest = &bytes[used..];
-        let (status, text, used) = parse(rest).expect("HTTP").expect("whole");
-        assert_eq!((status, text.as_str(), used), (409, "no\n", rest.len()));
-        assert!(parse(&rest[..used - 1]).expect("HTTP").is_none());
-        assert!(parse(b"SSH-2.0\r\n\r\n").is_err());
-    }
 
     #[test]
     fn requests_carry_the_producers_sequence() {

@@ -6,6 +6,7 @@
 //! **Not here**: starting servers (`compare::peers`).
 
 pub mod alarm;
+pub mod answer;
 pub mod client;
 pub mod http;
 pub mod in_process;

@@ -17,7 +17,7 @@ use crate::generator::{Caller, PayloadPool, Share, sooner};
 use crate::process::wake_on_time;
 
 /// Longest wait in one `poll`: then the end of the run is looked at again.
-const POLL_MAX: Duration = Duration::from_millis(100);
+pub const POLL_MAX: Duration = Duration::from_millis(100);
 /// Read at a time.
 const READ_BYTES: usize = 256 << 10;
 
@@ -181,7 +181,11 @@ impl<W: Wire> Connection<W> {
     }
 }
 
-fn poll(polled: &mut [libc::pollfd], wait: Duration) -> Result<()> {
+/// Waits until something happens to one of `polled`, as long as `wait` and [`POLL_MAX`] at most.
+///
+/// # Errors
+/// The system's.
+pub fn poll(polled: &mut [libc::pollfd], wait: Duration) -> Result<()> {
     let timeout = libc::timespec {
         tv_sec: 0,
         tv_nsec: i64::from(wait.min(POLL_MAX).subsec_nanos()),
