@@ -53,7 +53,8 @@ impl GroupHeader {
     /// The header's bytes, sealed.
     #[must_use]
     pub fn encode(&self) -> [u8; GROUP_HEADER_BYTES] {
-        let mut w = Writer::new();
+        // Whole at once: this is made for each group that is written, and for each that is read.
+        let mut w = Writer(Vec::with_capacity(GROUP_HEADER_BYTES));
         w.u64(GROUP_MAGIC).u16(GROUP_VERSION).u16(self.flags).u32(0);
         w.u64(self.log.0).u64(self.incarnation).u64(self.offset);
         w.u32(self.group_bytes)
