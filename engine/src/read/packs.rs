@@ -92,6 +92,7 @@ impl<E: Env> LogService<E> {
             let fetched = usize::try_from(end - start).unwrap_or(usize::MAX);
             let _fetching = self.fetching.acquire(fetched).await;
             let bytes = self.range(&path, start..end).await?;
+            chunk.frames.reserve(fetched);
             for row in now {
                 let at = (row.range().start - start) as usize;
                 take_block(&path, row, &bytes[at..], request, chunk, room)?;
